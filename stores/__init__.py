@@ -1,0 +1,1 @@
+"""What the host remembers: store protocols, their records, and SQL implementations of them."""
