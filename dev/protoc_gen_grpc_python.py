@@ -35,7 +35,9 @@ def generate(request: plugin_pb2.CodeGeneratorRequest) -> plugin_pb2.CodeGenerat
             response.error = f"protoc ended with status {status}; its own words are on stderr"
             return response
         for path in sorted(out.rglob("*.py")):
-            response.file.add(name=path.relative_to(out).as_posix(), content=path.read_text("utf-8"))
+            response.file.add(
+                name=path.relative_to(out).as_posix(), content=path.read_text("utf-8")
+            )
     return response
 
 

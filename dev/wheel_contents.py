@@ -16,26 +16,29 @@ _LEFT_OUT = {"__pycache__", "node_modules"}
 
 
 class WheelContents(BuildHookInterface[WheelBuilderConfig]):
-    """Adds the folders of `copy` and the wheels of the projects of `carry`, to the places they name.
+    """Adds what `copy` names, and the wheels of the projects that `carry` names.
 
-    Both are tables of the hook's section in pyproject.toml, from a path relative to it to a path
-    in the wheel.
+    Both are tables in the hook's section of pyproject.toml: from a file or folder, relative to
+    that pyproject.toml, to its place in the wheel.
     """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Adds files to a wheel that will be shipped; leaves an editable one alone."""
         if version != "standard":
             return
-        root = Path(self.root)
+        root = Path(self.root).resolve()
         included: dict[str, str] = build_data["force_include"]
         for source, place in self.config.get("copy", {}).items():
-            for file in _files(root / source):
-                included[str(file)] = f"{place}/{file.relative_to(root / source).as_posix()}"
+            origin = (root / source).resolve()
+            for file in _files(origin):
+                # What describes the project is not part of it.
+                if file != root / "pyproject.toml":
+                    included[str(file)] = (Path(place) / file.relative_to(origin)).as_posix()
         for project, place in self.config.get("carry", {}).items():
             for wheel in self._build_wheels(root / project):
                 included[str(wheel)] = f"{place}/{wheel.name}"
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+    def finalize(self, *_: object) -> None:
         """Removes the carried wheels: they are in the archive now."""
         if hasattr(self, "_workshop"):
             self._workshop.cleanup()
@@ -47,13 +50,12 @@ class WheelContents(BuildHookInterface[WheelBuilderConfig]):
             yield Path(artifact)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} belongs in the wheel and does not exist")
-    for path in sorted(folder.iterdir()):
-        if path.name in _LEFT_OUT or path.name.startswith("."):
-            continue
-        if path.is_dir():
-            yield from _files(path)
-        else:
-            yield path
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+        return
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path} belongs in the wheel and does not exist")
+    for entry in sorted(path.iterdir()):
+        if entry.name not in _LEFT_OUT and not entry.name.startswith("."):
+            yield from _files(entry)
