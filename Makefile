@@ -4,7 +4,7 @@ SHELL := bash
 
 python := .venv/bin/python
 buf := .venv/bin/buf
-sources := host_service runner_sdk stores plugins tests benchmarks dev
+sources := $(wildcard host_service runner_sdk stores plugins tests benchmarks dev)
 contract_image := proto/runmesh.v1.binpb
 
 # `make lock UPGRADE=1` takes the newest versions; without it only what pyproject.toml forces moves.

@@ -35,6 +35,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"host_service.capabilities"}),
     frozenset(
         {
+            "host_service.agents",
             "host_service.authorization",
             "host_service.registry",
             "host_service.runs",
@@ -52,8 +53,10 @@ _RPC = ("grpc", "grpc_status", *_GENERATED)
 REFUSED: Mapping[str, tuple[str, ...]] = {
     "stores": (*_RPC, "host_service", "runner_sdk"),
     "runner_sdk": ("host_service", "stores", "runmesh.admin"),
+    "host_service.agents": (*_RPC, "host_service.wire"),
     "host_service.authorization": (*_RPC, "host_service.wire"),
     "host_service.errors": _RPC,
+    "host_service.limits": _RPC,
     "host_service.runs": (*_RPC, "host_service.wire"),
     "host_service.settings": _RPC,
 }
