@@ -1,1 +1,10 @@
-"""What the host remembers: store protocols, their records, and SQL implementations of them."""
+"""The stores of runmesh: what is kept, with which guarantees, on SQLite and PostgreSQL.
+
+`open_stores` gives all of them. They take and return the plain records of `stores.records`, raise
+the errors of `stores.errors`, and know nothing of gRPC, of runners or of the host. Each store is
+a protocol with its promises in a module of its own; `stores.sql` implements them.
+"""
+
+from stores.opening import Stores, open_stores
+
+__all__ = ["Stores", "open_stores"]

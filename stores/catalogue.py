@@ -1,0 +1,78 @@
+"""The catalogue: the agents and bindings that operators keep."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Sequence
+from typing import Protocol
+
+from stores.records import AgentRecord, Applied, BindingRecord
+
+
+class Catalogue(Protocol):
+    """Writes and reads agents and bindings.
+
+    A record that is put as it is stored already stays as it is: its revision, its time and the
+    catalogue's revision do not change, so that applying a file twice changes nothing.
+    """
+
+    def put_agent(
+        self, agent: AgentRecord, *, expected_revision: int | None = None
+    ) -> Future[AgentRecord]:
+        """Store an agent, new or changed.
+
+        Args:
+            agent: The agent; its revision and times are the store's and not looked at.
+            expected_revision: The revision it must have now, 0 for none; `None` for any.
+
+        Returns:
+            The agent as it is stored, with its revision and times.
+
+        Raises:
+            InvalidRecord: At once; a field cannot be stored.
+            RevisionConflict: It has another revision than expected.
+        """
+
+    def put_binding(
+        self, binding: BindingRecord, *, expected_revision: int | None = None
+    ) -> Future[BindingRecord]:
+        """Store a binding, new or changed, as `put_agent` does.
+
+        Raises:
+            MissingReference: Its agent is not stored.
+        """
+
+    def apply(
+        self, agents: Sequence[AgentRecord], bindings: Sequence[BindingRecord]
+    ) -> Future[Applied]:
+        """Store several agents and bindings in one transaction, agents first.
+
+        Raises:
+            InvalidRecord: At once; a field cannot be stored, or an id is given twice.
+            MissingReference: The agent of a binding is neither stored nor among the agents.
+        """
+
+    def delete_agent(self, agent_id: str) -> Future[bool]:
+        """Delete an agent; False if it is not stored.
+
+        Raises:
+            StillReferenced: Bindings name it.
+        """
+
+    def delete_binding(self, binding_id: str) -> Future[bool]:
+        """Delete a binding; False if it is not stored."""
+
+    async def get_agent(self, agent_id: str) -> AgentRecord | None:
+        """Return an agent, or `None`."""
+
+    async def get_binding(self, binding_id: str) -> BindingRecord | None:
+        """Return a binding, or `None`."""
+
+    async def list_agents(self) -> Sequence[AgentRecord]:
+        """Return all agents by id."""
+
+    async def list_bindings(self, agent_id: str | None = None) -> Sequence[BindingRecord]:
+        """Return all bindings, or those of one agent, by id."""
+
+    async def revision(self) -> int:
+        """Return a number that grows with every change of the catalogue; 0 at first."""

@@ -1,0 +1,208 @@
+"""What a store may raise.
+
+The tree::
+
+    StoreError
+    +-- InvalidRecord          a record that no engine may be given; names record, field and rule
+    +-- InvalidDatabaseUrl     a database URL of a form that is not known
+    +-- Refused                a condition of the write did not hold; nothing of it was written
+    |   +-- EventConflict      the same event key with other content
+    |   +-- RunNotWritable     the run is unknown, has ended, or belongs to another host
+    |   +-- RevisionConflict   the stored revision is not the expected one
+    |   +-- AlreadyExists      a key of the record is taken
+    |   +-- MissingReference   the record names another one that is not stored
+    |   +-- StillReferenced    others name the record that was to be deleted
+    +-- ConstraintViolated     the database refused a row; nothing of its piece of work was written
+    +-- StoreOverloaded        more work waits than the journal may hold
+    +-- StoreUnavailable       the database cannot be reached or written; may be tried again
+    +-- StoreClosed            the stores were closed
+    +-- SchemaTooNew           the database was written by a newer version
+
+Driver and SQLAlchemy errors never leave the layer: they are the `__cause__` of one of these.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+
+class StoreError(Exception):
+    """Whatever the store layer raises."""
+
+
+class InvalidRecord(StoreError):
+    """A record holds a value that cannot be stored, on any engine.
+
+    Raised in the caller, before anything is handed to the journal.
+
+    Attributes:
+        record: The kind of record, such as `transcript item`.
+        field: The field's name.
+        rule: What must hold for the field.
+    """
+
+    def __init__(self, record: str, field: str, rule: str) -> None:
+        """Name the record, the field and the rule that it breaks."""
+        super().__init__(f"{record}: field {field} {rule}")
+        self.record = record
+        self.field = field
+        self.rule = rule
+
+
+class InvalidDatabaseUrl(StoreError):
+    """The database URL has a form that is not known, or names no database."""
+
+
+class Refused(StoreError):
+    """A condition of the write did not hold; nothing of it was written.
+
+    Raised by a piece of work before it writes anything, so that the pieces it shares a
+    transaction with are not disturbed.
+    """
+
+
+class EventConflict(Refused):
+    """An event with the same key and other content is stored already.
+
+    Attributes:
+        event_id: The event id that both share.
+        run_id: The run of the stored event, if it has one.
+    """
+
+    def __init__(self, event_id: str, run_id: str | None) -> None:
+        """Name the event, and the run that the stored event has."""
+        super().__init__(f"event {event_id!r} is stored already with other content")
+        self.event_id = event_id
+        self.run_id = run_id
+
+
+class RunNotWritable(Refused):
+    """Facts were handed in for a run that does not take them.
+
+    Attributes:
+        run_id: The run.
+        reason: `unknown`, `ended` or `other_host`.
+    """
+
+    def __init__(self, run_id: str, reason: Literal["unknown", "ended", "other_host"]) -> None:
+        """Name the run and why it takes nothing."""
+        meaning = {
+            "unknown": "is not in the ledger",
+            "ended": "has ended",
+            "other_host": "belongs to another host",
+        }
+        super().__init__(f"run {run_id!r} {meaning[reason]}: nothing was recorded")
+        self.run_id = run_id
+        self.reason = reason
+
+
+class RevisionConflict(Refused):
+    """The stored revision is not the one that the writer expected.
+
+    Attributes:
+        kind: `agent` or `binding`.
+        id: The record's id.
+        expected: The revision the writer had read; 0 says that it must not exist.
+        actual: The stored revision; 0 says that it does not exist.
+    """
+
+    def __init__(self, kind: str, id: str, expected: int, actual: int) -> None:
+        """Name the record and both revisions."""
+        super().__init__(f"{kind} {id!r} has revision {actual}, not {expected}: read it again")
+        self.kind = kind
+        self.id = id
+        self.expected = expected
+        self.actual = actual
+
+
+class AlreadyExists(Refused):
+    """A key of the record is taken by a stored one.
+
+    Attributes:
+        kind: The kind of record.
+        field: The field whose value is taken.
+    """
+
+    def __init__(self, kind: str, field: str) -> None:
+        """Name the kind of record and the field; the value may be a secret."""
+        super().__init__(f"{kind}: another one with this {field} is stored already")
+        self.kind = kind
+        self.field = field
+
+
+class MissingReference(Refused):
+    """The record names another record that is not stored."""
+
+    def __init__(self, kind: str, id: str, names: str, missing: str) -> None:
+        """Name the record and what it names in vain."""
+        super().__init__(f"{kind} {id!r} names {names} {missing!r}, which is not stored")
+        self.kind = kind
+        self.id = id
+        self.missing = missing
+
+
+class StillReferenced(Refused):
+    """Others name the record that was to be deleted.
+
+    Attributes:
+        by: The ids of those that name it, at most ten.
+    """
+
+    def __init__(self, kind: str, id: str, by_kind: str, by: tuple[str, ...]) -> None:
+        """Name the record and those that name it."""
+        names = ", ".join(by)
+        super().__init__(f"{kind} {id!r} is still named by {by_kind} {names}: delete these first")
+        self.kind = kind
+        self.id = id
+        self.by = by
+
+
+class ConstraintViolated(StoreError):
+    """The database refused a row: a taken key, or a reference to nothing.
+
+    Nothing of the same piece of work was written.
+    """
+
+
+class StoreOverloaded(StoreError):
+    """More work waits for the journal than it may hold; retry after `Journal.room`."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached, or cannot be written; may be tried again.
+
+    Attributes:
+        in_doubt: Whether the write may be stored all the same, because the connection was lost
+            between its commit and the answer.
+    """
+
+    def __init__(self, message: str, *, in_doubt: bool = False) -> None:
+        """Say what the database said."""
+        super().__init__(message)
+        self.in_doubt = in_doubt
+
+
+class StoreClosed(StoreError):
+    """The stores were closed; nothing was written."""
+
+    def __init__(self) -> None:
+        """Take no argument: there is nothing to add."""
+        super().__init__("the stores are closed")
+
+
+class SchemaTooNew(StoreError):
+    """The database was written by a newer version of this program.
+
+    Attributes:
+        found: The schema revision in the database.
+        known: The newest revision that this version knows.
+    """
+
+    def __init__(self, found: str, known: str) -> None:
+        """Name both revisions and what to do."""
+        super().__init__(
+            f"the database has schema revision {found}, this version knows up to {known}: "
+            "use the version that wrote it, or a newer one"
+        )
+        self.found = found
+        self.known = known

@@ -1,0 +1,149 @@
+"""The run ledger: runs, their durable results, checkpoints, warnings and reserved numbers.
+
+A run's status only moves forward and never leaves a terminal one; (run, sequence) is unique; one
+host at a time owns a run. All of it holds for several hosts on one database, because every write
+is conditional and the transactions of all journals on a database are one at a time.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from stores.records import (
+    Acceptance,
+    Checkpoint,
+    EventRecord,
+    Page,
+    ResultRecord,
+    RunEnd,
+    RunFacts,
+    RunQuery,
+    RunRecord,
+    RunStatus,
+    TranscriptItem,
+)
+
+
+class RunLedger(Protocol):
+    """Writes and reads runs.
+
+    What a method that returns a future stores is handed to the journal before the method
+    returns, in the order of the calls; a future that is done means that it is durable. Futures
+    may be ignored and their waiters cancelled: the work is done all the same. An exception that
+    nobody took from an ignored future is logged once. Every writing method raises
+    `InvalidRecord` at once for a field that cannot be stored, and its future may fail with
+    `StoreUnavailable`.
+    """
+
+    def accept(
+        self, event: EventRecord, run: RunRecord, item: TranscriptItem | None = None
+    ) -> Future[Acceptance]:
+        """Log an event, start its run and write its transcript item, in one transaction.
+
+        - The event is new: all three are stored.
+        - It was logged before without a run: the run is attached to it, and the item stored.
+        - It has a run already: that run is returned as a duplicate and nothing is written.
+
+        Args:
+            event: The event; the run's id is stored with it.
+            run: Its run, of the same workspace, bot, source and event id.
+            item: The event's own item; `None` if it is none that a conversation shows.
+
+        Raises:
+            EventConflict: The same event is stored with another digest.
+            ConstraintViolated: The run id or the item's id is taken.
+        """
+
+    def advance(
+        self,
+        run_id: str,
+        status: RunStatus,
+        *,
+        at: datetime,
+        instance_id: str | None = None,
+        deadline: datetime | None = None,
+        reserved_sequence: int | None = None,
+        host_incarnation: str | None = None,
+    ) -> Future[bool]:
+        """Move a run forward to `QUEUED` or `RUNNING`.
+
+        Args:
+            run_id: The run.
+            status: The new status; a terminal one is `finish`'s.
+            at: When; becomes the time of that status.
+            instance_id: The instance that has the run from now on; `None` leaves it.
+            deadline: When the run will be cut off; `None` leaves it.
+            reserved_sequence: As in `RunFacts`.
+            host_incarnation: As in `RunFacts`.
+
+        Returns:
+            False, with nothing written, if the run is unknown, stands at this status or beyond
+            it, or belongs to another host.
+        """
+
+    def record(self, facts: RunFacts) -> Future[None]:
+        """Store facts of an active run, all or none.
+
+        Raises:
+            RunNotWritable: The run is unknown, has ended, or belongs to another host.
+            ConstraintViolated: One of the delivered numbers or item ids is taken.
+        """
+
+    def finish(self, end: RunEnd, facts: RunFacts | None = None) -> Future[bool]:
+        """End a run together with its last facts, and drop its checkpoints.
+
+        Returns:
+            False, with nothing written, if the run is unknown, has ended already, or belongs to
+            another host.
+
+        Raises:
+            ConstraintViolated: One of the delivered numbers or item ids is taken.
+        """
+
+    def claim(
+        self, run_id: str, from_incarnation: str, host_id: str, incarnation: str
+    ) -> Future[bool]:
+        """Take over a waiting run (`ACCEPTED` or `QUEUED`) of a host that is lost.
+
+        Returns:
+            True for one claimant only; False if the run no longer waits or no longer belongs
+            to `from_incarnation`.
+        """
+
+    async def get(self, run_id: str) -> RunRecord | None:
+        """Return a run, or `None`."""
+
+    async def list(
+        self, query: RunQuery, *, limit: int = 50, after: str | None = None
+    ) -> Page[RunRecord, str]:
+        """Return runs, newest first by time of creation, then by id.
+
+        Stable while runs arrive: going on from `next_cursor`, nothing is seen twice and nothing
+        that was there is left out.
+
+        Args:
+            query: Which runs.
+            limit: How many at most, from 1 to 10,000.
+            after: The `next_cursor` of the page before, made by the same query.
+
+        Raises:
+            InvalidRecord: `after` is no cursor.
+        """
+
+    async def results(
+        self, run_id: str, *, after_sequence: int = 0, limit: int = 1_000
+    ) -> Sequence[ResultRecord]:
+        """Return durable results of a run by delivered number, from after one; may be empty."""
+
+    async def checkpoints(self, run_id: str) -> Sequence[Checkpoint]:
+        """Return the checkpoints of an active run, by delivered number; may be empty."""
+
+    async def active_of_lost_hosts(self, now: datetime) -> Sequence[RunRecord]:
+        """Return runs that have not ended and whose owner cannot end them, oldest first.
+
+        An owner is lost when its host is not registered, was started anew, or let its lease run
+        out before `now`.
+        """

@@ -1,0 +1,13 @@
+"""Alembic's environment: it is given its connection, inside a transaction, by `migrate`."""
+
+from alembic import context
+
+from stores.sql.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    # SQLite can change little of a table in place: its steps copy the table.
+    render_as_batch=True,
+)
+context.run_migrations()

@@ -1,0 +1,482 @@
+"""The plain records that stores take and return.
+
+Times are aware datetimes and come back in UTC with microseconds. Identities that an event does
+not have are the empty string. Bytes are opaque to the layer. Text is any valid Unicode except
+U+0000. Integers are 64 bits, signed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+Cursor = TypeVar("Cursor")
+
+
+class RunStatus(IntEnum):
+    """Where a run stands. A run's status only ever grows, and never leaves a terminal one."""
+
+    ACCEPTED = 1
+    QUEUED = 2
+    RUNNING = 3
+    COMPLETED = 4
+    FAILED = 5
+    CANCELLED = 6
+    TIMED_OUT = 7
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a run with this status has ended."""
+        return self >= RunStatus.COMPLETED
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Item, Cursor]):
+    """Some items in order, and where the next ones begin.
+
+    Attributes:
+        items: The items of this page.
+        next_cursor: What to hand in for the following page; `None` if there is nothing more.
+    """
+
+    items: tuple[Item, ...]
+    next_cursor: Cursor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRecord:
+    """An event as it came in.
+
+    Attributes:
+        workspace: Workspace id, or empty.
+        bot: Bot id, or empty.
+        source: Where the event comes from.
+        event_id: Its id. Workspace, bot, source and event id together are unique.
+        type: Event type, such as `message.received`.
+        digest: Digest of the content, by which a redelivery is told from a conflict.
+        conversation_key: The conversation it belongs to.
+        occurred_at: When it happened, if the source said so.
+        received_at: When the host took it in.
+        input_summary: The beginning of its input, up to 1,000 characters.
+        envelope: The event itself, opaque.
+        run_id: The run it became; `None` while no binding matched it.
+    """
+
+    workspace: str
+    bot: str
+    source: str
+    event_id: str
+    type: str
+    digest: bytes
+    conversation_key: str
+    received_at: datetime
+    envelope: bytes
+    occurred_at: datetime | None = None
+    input_summary: str = ""
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """A durable fact of a run in the event log: a tool call, an artifact, an action, an error.
+
+    Attributes:
+        run_id: The run it is a fact of.
+        kind: What happened, such as `tool_call_started`.
+        at: When.
+        payload: The fact itself, opaque.
+        sequence: The delivered number of the result that told it, if a result did.
+        position: Its place in the log; 0 until stored.
+    """
+
+    run_id: str
+    kind: str
+    at: datetime
+    payload: bytes
+    sequence: int | None = None
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run failed."""
+
+    code: str
+    message: str
+    retryable: bool = False
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens that a run used of one model, cumulative; `None` means unknown, never zero."""
+
+    model_id: str
+    input_tokens: int
+    output_tokens: int
+    reasoning_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunWarning:
+    """Something about a run that its author or operator should know, and that did not end it."""
+
+    code: str
+    message: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run, as the ledger has it.
+
+    Attributes:
+        run_id: The run's id, a UUIDv7.
+        workspace: Workspace of its event, or empty.
+        bot: Bot of its event, or empty.
+        event_source: Source of its event.
+        event_id: Id of its event.
+        status: Where it stands.
+        agent_id: The agent that answers.
+        agent_revision: The agent's revision when the event was accepted.
+        runner_id: The runner that the agent names.
+        conversation_key: The conversation it belongs to.
+        session_key: The session it belongs to.
+        created_at: When it was accepted.
+        host_id: The host that owns it.
+        host_incarnation: The start of that host which owns it.
+        agent_snapshot: The agent as it was, opaque.
+        binding_id: The binding that matched; `None` if the agent was named.
+        instance_id: The runner instance that has it, once picked.
+        queued_at: When it began to wait its turn.
+        started_at: When its runner was called.
+        first_delta_at: When the first of it was shown.
+        ended_at: When it ended.
+        deadline: When it will be cut off.
+        usage: What it used, by model.
+        failure: Why it failed, if it did.
+        warnings: Its warnings, oldest first.
+        last_sequence: The highest delivered number among its durable results; once it has
+            ended, the number of its terminal result.
+        reserved_sequence: The highest number that may have been delivered; what is delivered
+            after a crash stands above it.
+        latest_cursor_position: The newest transcript position of its conversation before its
+            own event, `None` if there was none. Set by the ledger when it accepts the run.
+    """
+
+    run_id: str
+    workspace: str
+    bot: str
+    event_source: str
+    event_id: str
+    agent_id: str
+    agent_revision: int
+    runner_id: str
+    conversation_key: str
+    session_key: str
+    created_at: datetime
+    host_id: str
+    host_incarnation: str
+    agent_snapshot: bytes
+    status: RunStatus = RunStatus.ACCEPTED
+    binding_id: str | None = None
+    instance_id: str | None = None
+    queued_at: datetime | None = None
+    started_at: datetime | None = None
+    first_delta_at: datetime | None = None
+    ended_at: datetime | None = None
+    deadline: datetime | None = None
+    usage: tuple[Usage, ...] = ()
+    failure: Failure | None = None
+    warnings: tuple[RunWarning, ...] = ()
+    last_sequence: int = 0
+    reserved_sequence: int = 0
+    latest_cursor_position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRecord:
+    """One durable result of a run, as it was delivered.
+
+    Attributes:
+        run_id: The run.
+        sequence: Its delivered number; unique within the run.
+        first_sequence: The first delivered number it covers.
+        runner_sequence: The runner's own number for it.
+        kind: Which result it is, such as `message_completed`.
+        payload: The result itself, opaque.
+        at: When it was delivered.
+    """
+
+    run_id: str
+    sequence: int
+    first_sequence: int
+    runner_sequence: int
+    kind: str
+    payload: bytes
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The text of a message in progress, so that a crash of the host loses nothing shown.
+
+    Attributes:
+        run_id: The run.
+        message_id: The message; a later checkpoint of the same message replaces this one.
+        text: Its whole text so far.
+        reasoning: Its whole reasoning text so far.
+        sequence: The delivered number up to which it holds.
+        at: When it was taken.
+    """
+
+    run_id: str
+    message_id: str
+    text: str
+    reasoning: str
+    sequence: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptItem:
+    """One item of the conversation view.
+
+    Attributes:
+        transcript_id: Its id.
+        conversation_key: The conversation it belongs to.
+        workspace: Workspace id, or empty.
+        bot: Bot id, or empty.
+        event_id: The event it comes from.
+        role: `user`, `assistant`, `system` or `tool`.
+        kind: `message`, `tool_call`, `tool_result` or `system`.
+        created_at: When it was said.
+        content: Its structured content, opaque.
+        text: Its text, never cut.
+        run_id: The run it belongs to, if any.
+        runner_id: The runner that said it, if one did.
+        actor: Who said it, opaque.
+        incomplete: Whether it was completed from a checkpoint after a crash.
+        position: Its place in the conversation, counted from 1; 0 until stored.
+    """
+
+    transcript_id: str
+    conversation_key: str
+    workspace: str
+    bot: str
+    event_id: str
+    role: str
+    kind: str
+    created_at: datetime
+    content: bytes = b""
+    text: str | None = None
+    run_id: str | None = None
+    runner_id: str | None = None
+    actor: bytes | None = None
+    incomplete: bool = False
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What became of an event that was to start a run.
+
+    Attributes:
+        run: The run that the event has: the new one, or the one it already had.
+        duplicate: Whether the event was a redelivery, so that nothing was written.
+    """
+
+    run: RunRecord
+    duplicate: bool
+
+    @property
+    def latest_cursor_position(self) -> int | None:
+        """The newest transcript position before the event's own item; `None` without any."""
+        return self.run.latest_cursor_position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """Facts of one run that are stored together or not at all.
+
+    Attributes:
+        run_id: The run.
+        host_incarnation: The incarnation that writes. If given, a run that another one owns by
+            now takes nothing; a host always gives its own.
+        results: Durable results.
+        items: Transcript items.
+        entries: Event log entries.
+        checkpoints: Checkpoints; each replaces the one of its message.
+        dropped_checkpoints: Ids of messages whose checkpoint is needed no more.
+        reserved_sequence: The highest number that may be delivered from now on; never lowers
+            the stored one.
+        first_delta_at: When the first of the run was shown; kept if already stored.
+        usage: All of the run's usage so far, replacing what is stored; `None` leaves it.
+        warnings: Further warnings.
+    """
+
+    run_id: str
+    host_incarnation: str | None = None
+    results: tuple[ResultRecord, ...] = ()
+    items: tuple[TranscriptItem, ...] = ()
+    entries: tuple[LogEntry, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    dropped_checkpoints: tuple[str, ...] = ()
+    reserved_sequence: int | None = None
+    first_delta_at: datetime | None = None
+    usage: tuple[Usage, ...] | None = None
+    warnings: tuple[RunWarning, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """How a run ended.
+
+    Attributes:
+        run_id: The run.
+        status: A terminal status.
+        ended_at: When.
+        last_sequence: The delivered number of its terminal result.
+        failure: Why it failed, if it did.
+        usage: What it used in all; `None` leaves what is stored.
+        warnings: Further warnings, beside those recorded before.
+        host_incarnation: As in `RunFacts`.
+    """
+
+    run_id: str
+    status: RunStatus
+    ended_at: datetime
+    last_sequence: int
+    failure: Failure | None = None
+    usage: tuple[Usage, ...] | None = None
+    warnings: tuple[RunWarning, ...] = ()
+    host_incarnation: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunQuery:
+    """Which runs to list; what is `None` or empty does not narrow.
+
+    Attributes:
+        workspace: Runs of this workspace.
+        bot: Runs of this bot.
+        agent_id: Runs of this agent.
+        conversation_key: Runs of this conversation.
+        statuses: Runs that have one of these.
+        created_after: Runs created at this time or later.
+        created_before: Runs created before this time.
+    """
+
+    workspace: str | None = None
+    bot: str | None = None
+    agent_id: str | None = None
+    conversation_key: str | None = None
+    statuses: tuple[RunStatus, ...] = ()
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostRecord:
+    """A host that runs, or ran, on this database.
+
+    Attributes:
+        host_id: The host.
+        incarnation: Its latest start.
+        lease_until: Until when its runs are its own.
+    """
+
+    host_id: str
+    incarnation: str
+    lease_until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRecord:
+    """An agent, as an operator set it.
+
+    Attributes:
+        id: Its id.
+        name: Its display name.
+        runner_id: The runner it names.
+        document: All of it as JSON text, kept as it came.
+        enabled: Whether bindings may choose it.
+        revision: Grows by one with each change; 0 until stored.
+        created_at: When it was first stored; `None` until then.
+        updated_at: When it last changed.
+    """
+
+    id: str
+    name: str
+    runner_id: str
+    document: str
+    enabled: bool = True
+    revision: int = 0
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingRecord:
+    """A binding: which events reach which agent.
+
+    Attributes:
+        id: Its id.
+        agent_id: The agent, which must be stored.
+        document: All of it as JSON text, kept as it came.
+        enabled: Whether it takes part in resolution.
+        revision: Grows by one with each change; 0 until stored.
+        created_at: When it was first stored; `None` until then.
+        updated_at: When it last changed.
+    """
+
+    id: str
+    agent_id: str
+    document: str
+    enabled: bool = True
+    revision: int = 0
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What an apply of several records left in the catalogue, in the order they were given."""
+
+    agents: tuple[AgentRecord, ...]
+    bindings: tuple[BindingRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKeyRecord:
+    """An API key, without the key itself.
+
+    Attributes:
+        key_id: Its id, by which it is listed and revoked.
+        name: What it is for.
+        hash: Hash of the key; unique.
+        role: `ingress`, `viewer` or `operator`.
+        created_at: When it was made.
+        workspace: The workspace it is limited to; `None` for no limit.
+        bot: The bot it is limited to; `None` for no limit.
+        expires_at: When it stops working; `None` for never.
+        revoked_at: When it was revoked, if it was.
+        last_used_at: When it was last used, as far as is known.
+    """
+
+    key_id: str
+    name: str
+    hash: bytes
+    role: str
+    created_at: datetime
+    workspace: str | None = None
+    bot: str | None = None
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    last_used_at: datetime | None = None

@@ -1,0 +1,71 @@
+"""Where SQLite and PostgreSQL differ.
+
+Every difference is here and in the two modules that fill this class in, `sqlite` and
+`postgresql`; the rest of the layer is the same Core code on both. What differs: column types, how
+a connection is set up, how a write transaction begins, and what a driver's errors mean.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from stores.errors import StoreError
+
+# Identifiers and keys compare and sort by their bytes, whatever the database's locale is.
+KEY = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
+# SQLite counts rows by itself only in a column declared exactly INTEGER PRIMARY KEY.
+COUNTER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+# How long a connection waits for another one's transaction before it gives up.
+LOCK_TIMEOUT_SECONDS = 10
+
+
+class Dialect(ABC):
+    """One engine's ways.
+
+    Attributes:
+        paramstyle: The driver's positional style, so that rows go in as plain tuples.
+        begin_write: SQL that begins a write transaction. It waits for other processes' write
+            transactions: those of one database are one at a time, on either engine. That is
+            what lets a piece of work read, decide and write without a race, keeps positions in
+            the order of commits, and leaves no deadlock to happen.
+    """
+
+    paramstyle: Literal["qmark", "format"]
+    begin_write: str
+
+    @abstractmethod
+    def connect_arguments(self) -> dict[str, Any]:
+        """Return the driver's keyword arguments for a connection."""
+
+    @abstractmethod
+    def set_up(self, driver: Any) -> None:
+        """Prepare a new driver connection; after it, transactions begin only by `begin_write`."""
+
+    def begin(self, driver: Any) -> None:
+        """Begin a write transaction on a driver connection."""
+        driver.execute(self.begin_write)
+
+    @abstractmethod
+    def before_migration(self, driver: Any) -> None:
+        """Prepare a connection that will migrate, before its transaction begins."""
+
+    @abstractmethod
+    def after_migration(self, driver: Any) -> None:
+        """Check what was migrated, before it is committed."""
+
+    @abstractmethod
+    def is_lost(self, driver: Any) -> bool:
+        """Return whether a connection cannot be used any more after an error."""
+
+    @abstractmethod
+    def in_transaction(self, driver: Any) -> bool:
+        """Return whether a transaction is open, a failed one as well."""
+
+    @abstractmethod
+    def translate(self, error: Exception) -> StoreError:
+        """Return the store error that a driver's error means."""

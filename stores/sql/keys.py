@@ -1,0 +1,93 @@
+"""API keys on SQL."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Sequence
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from stores.errors import AlreadyExists
+from stores.records import ApiKeyRecord
+from stores.sql.catalogue_rows import key_record, key_row
+from stores.sql.connection import Connection
+from stores.sql.journal import SqlJournal
+from stores.sql.readers import Readers
+from stores.sql.tables import api_keys
+from stores.sql.values import microseconds
+
+_is_key = api_keys.c.key_id == sa.bindparam("of_key")
+
+_INSERT = sa.insert(api_keys)
+_SELECT = sa.select(api_keys).where(_is_key)
+_SELECT_BY_HASH = sa.select(api_keys).where(api_keys.c.hash == sa.bindparam("of_hash"))
+_SELECT_ALL = sa.select(api_keys).order_by(api_keys.c.created_at, api_keys.c.key_id)
+_REVOKE = (
+    sa.update(api_keys)
+    .where(_is_key, api_keys.c.revoked_at.is_(None))
+    .values(revoked_at=sa.bindparam("at"))
+)
+_MARK_USED = (
+    sa.update(api_keys)
+    .where(
+        _is_key,
+        sa.func.coalesce(api_keys.c.last_used_at, api_keys.c.created_at) < sa.bindparam("at"),
+    )
+    .values(last_used_at=sa.bindparam("at"))
+)
+
+
+class SqlApiKeys:
+    """Implements `stores.keys.ApiKeys`."""
+
+    def __init__(self, *, journal: SqlJournal, readers: Readers) -> None:
+        """Take the ways to write and to read."""
+        self._journal = journal
+        self._readers = readers
+
+    def create(self, key: ApiKeyRecord) -> Future[None]:
+        """Store a new key; see the protocol."""
+        row = key_row(key)
+
+        def work(connection: Connection) -> None:
+            if connection.first(_SELECT, {"of_key": key.key_id}) is not None:
+                raise AlreadyExists("API key", "key_id")
+            if connection.first(_SELECT_BY_HASH, {"of_hash": key.hash}) is not None:
+                raise AlreadyExists("API key", "hash")
+            connection.run(_INSERT, row)
+
+        return self._journal.submit(work)
+
+    def revoke(self, key_id: str, at: datetime) -> Future[bool]:
+        """Revoke a key; False if it is unknown or was revoked before, which keeps its time."""
+        values = {"of_key": key_id, "at": microseconds("API key", "revoked_at", at)}
+        return self._journal.submit(lambda connection: connection.run(_REVOKE, values) == 1)
+
+    def mark_used(self, key_id: str, at: datetime) -> Future[None]:
+        """Note that a key was used; an earlier time than the stored one changes nothing."""
+        values = {"of_key": key_id, "at": microseconds("API key", "last_used_at", at)}
+
+        def work(connection: Connection) -> None:
+            connection.run(_MARK_USED, values)
+
+        return self._journal.submit(work)
+
+    async def get(self, key_id: str) -> ApiKeyRecord | None:
+        """Return a key by its id, or `None`."""
+        row = await self._readers.read(
+            lambda connection: connection.first(_SELECT, {"of_key": key_id})
+        )
+        return None if row is None else key_record(row)
+
+    async def find_by_hash(self, hash: bytes) -> ApiKeyRecord | None:
+        """Return the key with this hash, expired and revoked ones as well, or `None`."""
+        row = await self._readers.read(
+            lambda connection: connection.first(_SELECT_BY_HASH, {"of_hash": hash})
+        )
+        return None if row is None else key_record(row)
+
+    async def list(self) -> Sequence[ApiKeyRecord]:
+        """Return all keys, oldest first, then by id."""
+        rows = await self._readers.read(lambda connection: connection.all(_SELECT_ALL, {}))
+        return [key_record(row) for row in rows]

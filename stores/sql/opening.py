@@ -1,0 +1,93 @@
+"""Opening all stores of a SQL database: the composition of this side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError
+
+from stores.errors import InvalidDatabaseUrl
+from stores.opening import Stores
+from stores.sql.catalogue import SqlCatalogue
+from stores.sql.connection import Connection, Database
+from stores.sql.dialect import Dialect
+from stores.sql.event_log import SqlEventLog
+from stores.sql.hosts import SqlHosts
+from stores.sql.journal import SqlJournal
+from stores.sql.keys import SqlApiKeys
+from stores.sql.ledger import SqlRunLedger
+from stores.sql.readers import Readers
+from stores.sql.schema import bring_up_to_date
+from stores.sql.sqlite import SqliteDialect, check_file
+from stores.sql.transcript import SqlTranscript
+
+_FORMS = "use sqlite:///path/to/file or postgresql+psycopg://user@host/name"
+
+_ONE = sa.select(sa.literal(1))
+
+
+async def open_sql_stores(url: str, *, synchronous: str, clock: Callable[[], datetime]) -> Stores:
+    """Open the stores of a SQL database; see `stores.open_stores`."""
+    database = open_database(url, synchronous=synchronous)
+    await asyncio.to_thread(bring_up_to_date, database)
+    loop = asyncio.get_running_loop()
+    journal = SqlJournal(database=database, loop=loop)
+    readers = Readers(database=database, loop=loop)
+    return _compose(journal=journal, readers=readers, clock=clock)
+
+
+def open_database(url: str, *, synchronous: str) -> Database:
+    """Return the database of a URL; nothing is opened yet.
+
+    Raises:
+        InvalidDatabaseUrl: The URL has no form that is known.
+        StoreUnavailable: The folder of its file does not exist.
+    """
+    try:
+        parsed = sa.make_url(url)
+    except ArgumentError as error:
+        raise InvalidDatabaseUrl(f"the database URL cannot be read: {_FORMS}") from error
+    if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
+        check_file(parsed)
+        return Database(dialect=SqliteDialect(synchronous=synchronous), url=parsed)
+    if parsed.drivername in ("postgresql", "postgresql+psycopg"):
+        url_of_driver = parsed.set(drivername="postgresql+psycopg")
+        return Database(dialect=_postgresql(), url=url_of_driver)
+    raise InvalidDatabaseUrl(f"databases of kind {parsed.drivername!r} are not known: {_FORMS}")
+
+
+def _postgresql() -> Dialect:
+    # Its driver takes a tenth of a second to import; who is on SQLite does not pay it.
+    from stores.sql.postgresql import PostgresqlDialect
+
+    return PostgresqlDialect()
+
+
+def _compose(*, journal: SqlJournal, readers: Readers, clock: Callable[[], datetime]) -> Stores:
+    async def ping() -> None:
+        await readers.read(_answer)
+        await journal.submit(_answer)
+
+    async def close() -> None:
+        # The writer last: the last connection to a SQLite file folds its WAL into it.
+        await readers.close()
+        await journal.close()
+
+    return Stores(
+        events=SqlEventLog(journal=journal, readers=readers),
+        transcript=SqlTranscript(readers=readers),
+        ledger=SqlRunLedger(journal=journal, readers=readers),
+        hosts=SqlHosts(journal=journal, readers=readers),
+        catalogue=SqlCatalogue(journal=journal, readers=readers, clock=clock),
+        keys=SqlApiKeys(journal=journal, readers=readers),
+        journal=journal,
+        ping=ping,
+        close=close,
+    )
+
+
+def _answer(connection: Connection) -> None:
+    connection.first(_ONE, {})

@@ -1,0 +1,60 @@
+"""PostgreSQL, by psycopg 3."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from stores.errors import ConstraintViolated, StoreError, StoreUnavailable
+from stores.sql.dialect import LOCK_TIMEOUT_SECONDS, Dialect
+
+# Any constant will do; in its database it says "a write transaction of runmesh".
+_WRITE_LOCK = 7_266_877_101
+
+
+class PostgresqlDialect(Dialect):
+    """PostgreSQL's ways."""
+
+    paramstyle: Literal["qmark", "format"] = "format"
+    # Two statements, one round trip.
+    begin_write = f"BEGIN; SELECT pg_advisory_xact_lock({_WRITE_LOCK})"
+
+    def connect_arguments(self) -> dict[str, Any]:
+        """Return settings under which a host that stands still cannot hold up the others."""
+        milliseconds = LOCK_TIMEOUT_SECONDS * 1_000
+        return {
+            "connect_timeout": LOCK_TIMEOUT_SECONDS,
+            "client_encoding": "UTF8",
+            "options": f"-c idle_in_transaction_session_timeout={milliseconds}"
+            f" -c lock_timeout={milliseconds}",
+        }
+
+    def set_up(self, driver: Any) -> None:
+        """Leave transactions to `begin_write`."""
+        driver.autocommit = True
+
+    def before_migration(self, driver: Any) -> None:
+        """Do nothing: tables are changed in place."""
+
+    def after_migration(self, driver: Any) -> None:
+        """Do nothing: references were checked on the way."""
+
+    def is_lost(self, driver: Any) -> bool:
+        """Return what the driver says."""
+        return bool(driver.closed)
+
+    def in_transaction(self, driver: Any) -> bool:
+        """Return whether the server has one open."""
+        return bool(driver.info.transaction_status != TransactionStatus.IDLE)
+
+    def translate(self, error: Exception) -> StoreError:
+        """Tell a refused row from a server that cannot be used."""
+        # The further lines of a message quote the row, and with it what users wrote.
+        message = str(error).partition("\n")[0]
+        if isinstance(error, psycopg.IntegrityError):
+            return ConstraintViolated(f"the database refused a row: {message}")
+        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            return StoreUnavailable(f"the database cannot be used now: {message}")
+        return StoreError(f"work on the database failed: {type(error).__name__}: {message}")

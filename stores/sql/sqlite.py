@@ -1,0 +1,85 @@
+"""SQLite: a file in WAL mode."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any, Literal
+
+from sqlalchemy.engine import URL
+
+from stores.errors import ConstraintViolated, InvalidDatabaseUrl, StoreError, StoreUnavailable
+from stores.sql.dialect import LOCK_TIMEOUT_SECONDS, Dialect
+
+
+class SqliteDialect(Dialect):
+    """SQLite's ways."""
+
+    paramstyle: Literal["qmark", "format"] = "qmark"
+    # A deferred transaction that turns into a write fails at once when another one wrote in
+    # between, whatever the timeout; an immediate one waits its turn before it reads anything.
+    begin_write = "BEGIN IMMEDIATE"
+
+    def __init__(self, *, synchronous: str) -> None:
+        """Take the mode in which commits wait for the disk, `FULL` or `NORMAL`."""
+        if synchronous not in ("FULL", "NORMAL"):
+            raise ValueError(f"synchronous must be FULL or NORMAL, not {synchronous!r}")
+        self._synchronous = synchronous
+
+    def connect_arguments(self) -> dict[str, Any]:
+        """Return how long to wait for locks; every thread keeps a connection of its own."""
+        return {"timeout": LOCK_TIMEOUT_SECONDS}
+
+    def set_up(self, driver: Any) -> None:
+        """Turn on WAL, the chosen durability and foreign keys."""
+        driver.isolation_level = None
+        driver.execute("PRAGMA journal_mode = WAL")
+        driver.execute(f"PRAGMA synchronous = {self._synchronous}")
+        driver.execute("PRAGMA foreign_keys = ON")
+        # Where fsync leaves data in the drive's cache (macOS), go through to the medium.
+        driver.execute("PRAGMA fullfsync = ON")
+        driver.execute("PRAGMA checkpoint_fullfsync = ON")
+
+    def before_migration(self, driver: Any) -> None:
+        """Let tables be copied: dropping the old one must not drop what refers to it."""
+        driver.execute("PRAGMA foreign_keys = OFF")
+
+    def after_migration(self, driver: Any) -> None:
+        """Check the references that were not checked on the way."""
+        broken = driver.execute("PRAGMA foreign_key_check").fetchall()
+        if broken:
+            raise StoreError(f"the migration would leave {len(broken)} references to nothing")
+
+    def is_lost(self, driver: Any) -> bool:  # noqa: ARG002
+        """Return False: a file does not go away."""
+        return False
+
+    def in_transaction(self, driver: Any) -> bool:
+        """Return what the driver says."""
+        return bool(driver.in_transaction)
+
+    def translate(self, error: Exception) -> StoreError:
+        """Tell a refused row from a file that cannot be used."""
+        if isinstance(error, sqlite3.IntegrityError):
+            return ConstraintViolated(f"the database refused a row: {error}")
+        if isinstance(error, sqlite3.OperationalError):
+            return StoreUnavailable(f"the database cannot be used now: {error}")
+        return StoreError(f"work on the database failed: {type(error).__name__}: {error}")
+
+
+def check_file(url: URL) -> None:
+    """Check that a SQLite URL names a file that can be made.
+
+    Raises:
+        InvalidDatabaseUrl: It names no file.
+        StoreUnavailable: The file's folder does not exist.
+    """
+    if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+        raise InvalidDatabaseUrl(
+            "a SQLite database must be a file, because several connections share it: "
+            "use sqlite:///path/to/file"
+        )
+    if not Path(url.database).parent.is_dir():
+        raise StoreUnavailable(
+            f"the folder of the database file {url.database!r} does not exist: create it first"
+        )

@@ -1,0 +1,259 @@
+"""The schema.
+
+Times are microseconds since 1970 in UTC, in 64-bit integers: one meaning, one order and no
+rounding on either engine. Every statement about the schema in a database is made by
+`stores.migrations`; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from stores.records import RunStatus
+from stores.sql.dialect import COUNTER, KEY
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _key(name: str, *, nullable: bool = False) -> sa.Column[str]:
+    return sa.Column(name, KEY, nullable=nullable)
+
+
+def _text(name: str, *, nullable: bool = False) -> sa.Column[str]:
+    return sa.Column(name, sa.Text, nullable=nullable)
+
+
+def _integer(name: str, *, nullable: bool = False) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=nullable)
+
+
+def _time(name: str, *, nullable: bool = False) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=nullable)
+
+
+def _bytes(name: str, *, nullable: bool = False) -> sa.Column[bytes]:
+    return sa.Column(name, sa.LargeBinary, nullable=nullable)
+
+
+def _counter(name: str) -> sa.Column[int]:
+    return sa.Column(name, COUNTER, primary_key=True, autoincrement=True)
+
+
+def _of_run() -> sa.ForeignKey:
+    return sa.ForeignKey("runs.run_id", ondelete="CASCADE")
+
+
+events = sa.Table(
+    "events",
+    metadata,
+    _counter("position"),
+    _key("workspace"),
+    _key("bot"),
+    _key("source"),
+    _key("event_id"),
+    _key("type"),
+    _bytes("digest"),
+    _key("conversation_key"),
+    _time("occurred_at", nullable=True),
+    _time("received_at"),
+    _text("input_summary"),
+    _bytes("envelope"),
+    _key("run_id", nullable=True),
+    sa.UniqueConstraint("workspace", "bot", "source", "event_id"),
+    sqlite_autoincrement=True,
+)
+
+log_entries = sa.Table(
+    "log_entries",
+    metadata,
+    _counter("position"),
+    sa.Column("run_id", KEY, _of_run(), nullable=False),
+    _key("kind"),
+    _time("at"),
+    _integer("sequence", nullable=True),
+    _bytes("payload"),
+    sa.Index(None, "run_id", "position"),
+    sqlite_autoincrement=True,
+)
+
+# Runs of one revision of an agent share one row, found by its SHA-256.
+agent_snapshots = sa.Table(
+    "agent_snapshots",
+    metadata,
+    sa.Column("digest", sa.LargeBinary, primary_key=True),
+    _bytes("snapshot"),
+)
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("run_id", KEY, primary_key=True),
+    _key("workspace"),
+    _key("bot"),
+    _key("event_source"),
+    _key("event_id"),
+    sa.Column("status", sa.SmallInteger, nullable=False),
+    _key("agent_id"),
+    _integer("agent_revision"),
+    _key("binding_id", nullable=True),
+    _key("runner_id"),
+    _key("instance_id", nullable=True),
+    _key("conversation_key"),
+    _key("session_key"),
+    _time("created_at"),
+    _time("queued_at", nullable=True),
+    _time("started_at", nullable=True),
+    _time("first_delta_at", nullable=True),
+    _time("ended_at", nullable=True),
+    _time("deadline", nullable=True),
+    _text("usage", nullable=True),
+    _text("failure", nullable=True),
+    _text("warnings", nullable=True),
+    _integer("last_sequence"),
+    _integer("reserved_sequence"),
+    _integer("latest_cursor_position", nullable=True),
+    _key("host_id"),
+    _key("host_incarnation"),
+    sa.Column(
+        "agent_snapshot_digest",
+        sa.LargeBinary,
+        sa.ForeignKey("agent_snapshots.digest"),
+        nullable=False,
+    ),
+)
+
+# A planner uses a partial index only where it can see the condition in the query, so the numbers
+# stand in the text of both.
+is_active = runs.c.status < sa.literal_column(str(int(RunStatus.COMPLETED)))
+ended_badly = runs.c.status > sa.literal_column(str(int(RunStatus.COMPLETED)))
+
+
+def _run_index(name: str, *columns: sa.Column[str], where: sa.ColumnElement[bool] | None) -> None:
+    ordered = (*columns, runs.c.created_at, runs.c.run_id)
+    sa.Index(name, *ordered, sqlite_where=where, postgresql_where=where)
+
+
+# For pages of runs, newest first, whatever one column narrows them. None of these columns ever
+# changes, so that a run's steps touch only the two partial indexes.
+_run_index("ix_runs_created", where=None)
+_run_index("ix_runs_workspace", runs.c.workspace, where=None)
+_run_index("ix_runs_agent", runs.c.agent_id, where=None)
+_run_index("ix_runs_conversation", runs.c.conversation_key, where=None)
+_run_index("ix_runs_active", where=is_active)
+_run_index("ix_runs_ended_badly", where=ended_badly)
+
+run_results = sa.Table(
+    "run_results",
+    metadata,
+    sa.Column("run_id", KEY, _of_run(), primary_key=True),
+    sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
+    _integer("first_sequence"),
+    _integer("runner_sequence"),
+    _key("kind"),
+    _time("at"),
+    _bytes("payload"),
+)
+
+run_checkpoints = sa.Table(
+    "run_checkpoints",
+    metadata,
+    sa.Column("run_id", KEY, _of_run(), primary_key=True),
+    sa.Column("message_id", KEY, primary_key=True),
+    _integer("sequence"),
+    _time("at"),
+    _text("text"),
+    _text("reasoning"),
+)
+
+# The newest position of each conversation: counted here rather than read from the items, so that
+# a position is not used again after its item was deleted.
+conversations = sa.Table(
+    "conversations",
+    metadata,
+    sa.Column("conversation_key", KEY, primary_key=True),
+    _integer("last_position"),
+)
+
+transcript_items = sa.Table(
+    "transcript_items",
+    metadata,
+    sa.Column("transcript_id", KEY, primary_key=True),
+    _key("conversation_key"),
+    _integer("position"),
+    _key("workspace"),
+    _key("bot"),
+    _key("event_id"),
+    _key("run_id", nullable=True),
+    _key("runner_id", nullable=True),
+    _key("role"),
+    _key("kind"),
+    _time("created_at"),
+    sa.Column("incomplete", sa.Boolean, nullable=False),
+    _bytes("actor", nullable=True),
+    _text("text", nullable=True),
+    _bytes("content"),
+    sa.UniqueConstraint("conversation_key", "position"),
+)
+
+hosts = sa.Table(
+    "hosts",
+    metadata,
+    sa.Column("host_id", KEY, primary_key=True),
+    _key("incarnation"),
+    _time("lease_until"),
+)
+
+agents = sa.Table(
+    "agents",
+    metadata,
+    sa.Column("id", KEY, primary_key=True),
+    _text("name"),
+    _key("runner_id"),
+    _text("document"),
+    sa.Column("enabled", sa.Boolean, nullable=False),
+    _integer("revision"),
+    _time("created_at"),
+    _time("updated_at"),
+)
+
+bindings = sa.Table(
+    "bindings",
+    metadata,
+    sa.Column("id", KEY, primary_key=True),
+    sa.Column("agent_id", KEY, sa.ForeignKey("agents.id"), nullable=False, index=True),
+    _text("document"),
+    sa.Column("enabled", sa.Boolean, nullable=False),
+    _integer("revision"),
+    _time("created_at"),
+    _time("updated_at"),
+)
+
+# One row, whose number grows with every change of agents and bindings.
+catalogue_revision = sa.Table(
+    "catalogue_revision",
+    metadata,
+    sa.Column("id", sa.SmallInteger, primary_key=True, autoincrement=False),
+    _integer("revision"),
+)
+
+api_keys = sa.Table(
+    "api_keys",
+    metadata,
+    sa.Column("key_id", KEY, primary_key=True),
+    _text("name"),
+    sa.Column("hash", sa.LargeBinary, nullable=False, unique=True),
+    _key("role"),
+    _key("workspace", nullable=True),
+    _key("bot", nullable=True),
+    _time("created_at"),
+    _time("expires_at", nullable=True),
+    _time("revoked_at", nullable=True),
+    _time("last_used_at", nullable=True),
+)
