@@ -1,0 +1,53 @@
+"""How a gRPC connection of the mesh is made: the options of every leg, in one place."""
+
+import grpc.aio
+
+Options = tuple[tuple[str, int | str], ...]
+
+#: The largest message on any leg. Ours are smaller, so that our rule answers first, with our error.
+MESSAGE_LIMIT_BYTES = 16 * 1024 * 1024
+
+_MESSAGE_LIMITS: Options = (
+    ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
+    ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
+)
+
+#: Options of every server of the mesh.
+SERVER_OPTIONS: Options = (
+    *_MESSAGE_LIMITS,
+    # Two hosts on one port would each get some of the callers; the second must fail instead.
+    ("grpc.so_reuseport", 0),
+    # A client may ping while a model thinks for minutes: gRPC's own rule would end its connection.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+def client_options(address: str) -> Options:
+    """The options of a channel to a gRPC target such as `unix:/path` or `127.0.0.1:50051`."""
+    options: Options = (
+        *_MESSAGE_LIMITS,
+        # A runner that was started again must serve within seconds, not after gRPC's two minutes.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1_000),
+        # Channels to one address would share a connection, and each other's failures with it.
+        ("grpc.use_local_subchannel_pool", 1),
+        # A proxy is for the web; runners are dialled as told, and a name is looked up once.
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.service_config_disable_resolution", 1),
+    )
+    if address.startswith("unix:"):
+        # The default would be the socket's path, which many HTTP/2 servers refuse as an authority.
+        options = (*options, ("grpc.default_authority", "localhost"))
+    return options
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """Opens a channel without encryption; it dials when it is first used.
+
+    Args:
+        address: A unix socket, or an address of which the caller knows that it may be dialled so.
+    """
+    return grpc.aio.insecure_channel(address, options=client_options(address))

@@ -1,0 +1,371 @@
+"""Which runners and instances the host knows, and how they are doing.
+
+Who finds processes (the supervisor, static addresses ...) drives an instance through its life:
+`add`, `bring_up`, `lose`, `remove`. Who runs agents asks: `pick`, `wait_for`, `manifest`. Between
+them a task for each serving instance looks at its health. All of it happens on one event loop, so
+that nothing needs a lock:
+
+    supervisor, static runners --add, bring_up, lose--> instances <--pick, wait_for-- runs
+                                                            ^
+                       health watch, one task an instance --+--> changed: readiness, listings
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+
+from runmesh.v1 import manifest_pb2
+
+from host_service.registry.channel import open_channel
+from host_service.registry.errors import NotAnswering
+from host_service.registry.handshake import introduce, wait_until_serving
+from host_service.registry.instance import Instance
+from host_service.registry.liveness import Finding, HealthPace, look_at
+from host_service.registry.pulse import Pulse
+from host_service.registry.records import (
+    FoundBy,
+    HostIdentity,
+    InstanceState,
+    ManifestFault,
+    plugin_of,
+)
+from host_service.registry.selection import Selection
+
+_log = logging.getLogger("runmesh.registry")
+
+# In these states an instance, or the one that replaces it, may take runs before long.
+_MAY_SERVE = frozenset(
+    {
+        InstanceState.STARTING,
+        InstanceState.SERVING,
+        InstanceState.DRAINING,
+        InstanceState.UNHEALTHY,
+    }
+)
+
+
+class Registry:
+    """All instances of all plugins, and the runners they serve.
+
+    Args:
+        identity: What the host says of itself in a handshake.
+        health: How often instances are looked at.
+        settings_of: Gives a plugin's settings as a JSON object, or None, for its handshake.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: HostIdentity,
+        health: HealthPace | None = None,
+        settings_of: Callable[[str], str | None] = lambda _plugin_id: None,
+    ) -> None:
+        self._identity = identity
+        self._health = health or HealthPace()
+        self._settings_of = settings_of
+        self._instances: dict[str, Instance] = {}
+        self._selection = Selection()
+        self._known: dict[str, manifest_pb2.RunnerManifest] = {}
+        self._faults: dict[str, tuple[ManifestFault, ...]] = {}
+        self._changed = Pulse()
+        self._slots: defaultdict[str, Pulse] = defaultdict(Pulse)
+        self._watches: dict[str, asyncio.Task[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    # What the host asks.
+
+    def instances(self) -> tuple[Instance, ...]:
+        """Every instance, those that are not called included, by plugin and age."""
+        return tuple(sorted(self._instances.values(), key=lambda each: each.plugin_id))
+
+    def runners(self) -> tuple[manifest_pb2.RunnerManifest, ...]:
+        """The manifest of every runner that is known, by id, whether or not it is served now."""
+        return tuple(self._known[runner_id] for runner_id in sorted(self._known))
+
+    def manifest(self, runner_id: str) -> manifest_pb2.RunnerManifest | None:
+        """The runner's manifest as its newest instance declared it; None for an unknown runner.
+
+        It stays while the plugin is known, so that an agent can be saved during a restart.
+        """
+        return self._known.get(runner_id)
+
+    def faults(self) -> tuple[ManifestFault, ...]:
+        """What is wrong with manifests that were left out, plugins' own and runners'."""
+        found = [fault for faults in self._faults.values() for fault in faults]
+        for instance in self._instances.values():
+            found += instance.introduction.faults
+        return tuple(
+            sorted(set(found), key=lambda each: (each.plugin_id, each.runner_id, each.field))
+        )
+
+    def find_by_token(self, token: str) -> Instance | None:
+        """The instance that a token names, while that start of its process is not lost."""
+        instance = self._instances.get(token)
+        return None if instance is None or instance.lost.is_set() else instance
+
+    def pick(
+        self,
+        runner_id: str,
+        *,
+        session_key: str | None = None,
+        exclude: Collection[Instance] = frozenset(),
+    ) -> Instance | None:
+        """Chooses an instance that takes one more run of the runner now, the least busy first.
+
+        The caller takes the slot with `Instance.acquire` before it awaits anything.
+
+        Args:
+            runner_id: The runner.
+            session_key: Set for a stateful session: its runs stay on the instance that had the last
+                one while that serves, and wait for a slot there.
+            exclude: Instances that were tried and could not be reached.
+        """
+        return self._selection.choose(
+            self._of_plugin(plugin_of(runner_id)),
+            runner_id=runner_id,
+            session_key=session_key,
+            exclude=exclude,
+        )
+
+    async def wait_for(
+        self,
+        runner_id: str,
+        *,
+        timeout_seconds: float = 10.0,
+        session_key: str | None = None,
+        exclude: Collection[Instance] = frozenset(),
+    ) -> Instance | None:
+        """Like `pick`, but waits for what may come: a slot, or an instance that is restarted.
+
+        Waiting for a slot is unbounded (the run's deadline is the caller's); waiting while nothing
+        serves takes at most `timeout_seconds`. None as soon as there is nothing to wait for.
+        """
+        gives_up_at: float | None = None
+        now = asyncio.get_running_loop().time
+        while True:
+            chosen = self.pick(runner_id, session_key=session_key, exclude=exclude)
+            if chosen is not None:
+                return chosen
+            if self._is_full(runner_id, exclude):
+                gives_up_at = None
+            elif not self._may_come(runner_id):
+                return None
+            elif gives_up_at is None:
+                gives_up_at = now() + timeout_seconds
+            try:
+                async with asyncio.timeout_at(gives_up_at):
+                    await self._slots[plugin_of(runner_id)].wait()
+            except TimeoutError:
+                return None
+
+    async def changed(self) -> None:
+        """Returns at the next change of any instance, runner or fault."""
+        await self._changed.wait()
+
+    # What those who find processes tell.
+
+    def add(
+        self,
+        *,
+        plugin_id: str,
+        found_by: FoundBy,
+        address: str,
+        process_id: int | None = None,
+        restarts: int = 0,
+        replaces: Instance | None = None,
+    ) -> Instance:
+        """Lists a new instance as STARTING.
+
+        Args:
+            plugin_id: The plugin it is found as.
+            found_by: How it was found.
+            address: Its gRPC target.
+            process_id: Its process, where the host started one.
+            restarts: How often that process was started before.
+            replaces: The instance of the earlier start, which leaves the list.
+        """
+        if replaces is not None:
+            self._drop(replaces)
+        instance = Instance(
+            plugin_id=plugin_id,
+            found_by=found_by,
+            address=address,
+            channel=open_channel(address),
+            process_id=process_id,
+            restarts=restarts,
+            on_release=self._slot_freed,
+        )
+        self._instances[instance.instance_token] = instance
+        self._tell(plugin_id)
+        return instance
+
+    async def bring_up(self, instance: Instance, *, timeout_seconds: float = 15.0) -> None:
+        """Waits until the process serves, shakes hands with it, and lets it take runs.
+
+        Raises:
+            HandshakeFailed: It did not become ready in time, or must not be called. The instance's
+                state is left to the caller, who knows whether there will be another try.
+        """
+        stage = f"its health check did not say SERVING at {instance.address}"
+
+        def note(problem: str) -> None:
+            waits = instance.state in {InstanceState.STARTING, InstanceState.UNHEALTHY}
+            self.mark(instance, instance.state if waits else InstanceState.UNHEALTHY, problem)
+
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await wait_until_serving(instance.channel, note)
+                stage = "it did not answer its handshake"
+                introduction = await introduce(
+                    instance.channel,
+                    identity=self._identity,
+                    plugin_id=instance.plugin_id,
+                    settings_json=self._settings_of(instance.plugin_id),
+                )
+        except TimeoutError:
+            problem = f" ({instance.reason})" if instance.reason else ""
+            raise NotAnswering(f"{stage} within {timeout_seconds:g} s{problem}") from None
+        instance.introduce(introduction)
+        self._learn(instance.plugin_id)
+        self.mark(instance, InstanceState.SERVING)
+        token = instance.instance_token
+        self._watches[token] = asyncio.create_task(
+            self._watch(instance), name=f"health of {instance.plugin_id}"
+        )
+
+    def mark(self, instance: Instance, state: InstanceState, reason: str = "") -> None:
+        """Says how an instance is doing; `reason` says why it does not serve."""
+        before = instance.state
+        if instance.instance_token not in self._instances or not instance.enter(state, reason):
+            return
+        level = logging.INFO if state in _MAY_SERVE else logging.WARNING
+        shown = f": {reason}" if reason else ""
+        _log.log(
+            level if state is not before else logging.DEBUG,
+            "%s is %s%s",
+            instance.plugin_id,
+            state,
+            shown,
+        )
+        self._tell(instance.plugin_id)
+
+    def drain(self, instance: Instance, reason: str) -> None:
+        """It finishes what it has and takes no more, whatever its health check says from now on."""
+        self._stop_watching(instance)
+        self.mark(instance, InstanceState.DRAINING, reason)
+
+    def lose(self, instance: Instance, state: InstanceState, reason: str) -> None:
+        """The process is gone for good: its runs end, and it stays listed with the reason."""
+        self._end(instance)
+        self.mark(instance, state, reason)
+
+    def remove(self, instance: Instance) -> None:
+        """Takes an instance off the list; a plugin's runners go with its last instance."""
+        self._drop(instance)
+        if not self._of_plugin(instance.plugin_id):
+            self._forget(instance.plugin_id)
+        self._tell(instance.plugin_id)
+
+    def report_faults(self, source: str, faults: Iterable[ManifestFault]) -> None:
+        """Lists what is wrong with a plugin's own manifest; replaces the last report."""
+        reported = tuple(faults)
+        if self._faults.get(source, ()) == reported:
+            return
+        for fault in reported:
+            _log.warning("a plugin is left out: %s", fault)
+        self._faults[source] = reported
+        self._changed.beat()
+
+    async def close(self) -> None:
+        """Forgets all instances and closes their connections, the calls on them included."""
+        for instance in self.instances():
+            self.remove(instance)
+        tasks = [*self._watches.values(), *self._closing]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Within.
+
+    def _of_plugin(self, plugin_id: str) -> list[Instance]:
+        return [each for each in self._instances.values() if each.plugin_id == plugin_id]
+
+    def _is_full(self, runner_id: str, exclude: Collection[Instance]) -> bool:
+        return any(
+            instance.state is InstanceState.SERVING
+            and runner_id in instance.manifests
+            and instance not in exclude
+            for instance in self._of_plugin(plugin_of(runner_id))
+        )
+
+    def _may_come(self, runner_id: str) -> bool:
+        return any(
+            instance.state in _MAY_SERVE
+            # One that serves without this runner will not learn it; one that was excluded may be
+            # replaced.
+            and (instance.state is not InstanceState.SERVING or runner_id in instance.manifests)
+            for instance in self._of_plugin(plugin_of(runner_id))
+        )
+
+    def _slot_freed(self, instance: Instance) -> None:
+        self._slots[instance.plugin_id].beat()
+
+    def _tell(self, plugin_id: str) -> None:
+        self._slots[plugin_id].beat()
+        self._changed.beat()
+
+    def _learn(self, plugin_id: str) -> None:
+        """Keeps what the plugin's instances declare, and forgets its other runners."""
+        self._forget(plugin_id)
+        for instance in self._of_plugin(plugin_id):
+            if not instance.lost.is_set():
+                self._known.update(instance.manifests)
+
+    def _forget(self, plugin_id: str) -> None:
+        for runner_id in [each for each in self._known if plugin_of(each) == plugin_id]:
+            del self._known[runner_id]
+
+    def _drop(self, instance: Instance) -> None:
+        self._end(instance)
+        self._instances.pop(instance.instance_token, None)
+
+    def _end(self, instance: Instance) -> None:
+        if instance.lost.is_set():
+            return
+        instance.lost.set()
+        self._stop_watching(instance)
+        task = asyncio.create_task(_close_when_idle(instance), name=f"close {instance.address}")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _stop_watching(self, instance: Instance) -> None:
+        watch = self._watches.pop(instance.instance_token, None)
+        if watch is not None:
+            watch.cancel()
+
+    async def _watch(self, instance: Instance) -> None:
+        while not instance.unreachable.is_set():
+            await asyncio.sleep(self._health.pause_seconds)
+            finding = await look_at(instance.channel, self._health)
+            if finding is Finding.SERVING:
+                self.mark(instance, InstanceState.SERVING)
+            elif finding is Finding.DRAINING:
+                self.mark(instance, InstanceState.DRAINING, finding.value)
+            elif finding is Finding.SILENT:
+                reason = f"{finding.value} within {self._health.patience_seconds:g} s"
+                self.mark(instance, InstanceState.UNHEALTHY, reason)
+            else:
+                # Not lost yet: a process that has closed its listener may still finish the runs it
+                # has.
+                self.mark(instance, InstanceState.UNHEALTHY, finding.value)
+                instance.unreachable.set()
+
+
+async def _close_when_idle(instance: Instance) -> None:
+    # Closing cancels the calls on a connection; the runs on it shall end by what really happened to
+    # them.
+    try:
+        await instance.idle.wait()
+    finally:
+        await instance.channel.close()

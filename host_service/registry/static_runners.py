@@ -1,0 +1,142 @@
+"""Runners at addresses that an operator named: somebody else runs them, this host dials them."""
+
+import asyncio
+import logging
+import random
+
+import grpc
+
+from host_service.registry.address import RunnerAddress, parse_address
+from host_service.registry.errors import (
+    AddressInvalid,
+    HandshakeFailed,
+    PluginIncompatible,
+    PluginRefused,
+)
+from host_service.registry.instance import Instance
+from host_service.registry.records import FoundBy, InstanceState
+from host_service.registry.registry import Registry
+
+_log = logging.getLogger("runmesh.registry")
+
+# A process that comes up is noticed within two seconds: connecting once a second costs next to
+# nothing.
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 1.5
+# One that answers wrongly is asked again all the same: it may be replaced by a right one.
+_REFUSED_PAUSE_SECONDS = 5.0
+
+
+class StaticRunners:
+    """Dials addresses and keeps their instances in the registry, until it is closed.
+
+    Args:
+        registry: Where the instances are listed.
+        insecure: Whether addresses that others can listen in on may be dialled without encryption.
+        handshake_timeout_seconds: How long one try may take.
+    """
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        insecure: bool = False,
+        handshake_timeout_seconds: float = 15.0,
+    ) -> None:
+        self._registry = registry
+        self._insecure = insecure
+        self._timeout_seconds = handshake_timeout_seconds
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, plugin_id: str, address: str) -> None:
+        """Starts to dial a runner; returns at once, and never gives up.
+
+        Args:
+            plugin_id: `author/name`; a process that names another is refused.
+            address: `unix:/path` or `host:port`.
+
+        Raises:
+            AddressInvalid: The address cannot be dialled, or not without encryption.
+        """
+        parsed = parse_address(address)
+        if not parsed.private and not self._insecure:
+            raise AddressInvalid(
+                f"runner {plugin_id} at {address}: without TLS only unix sockets and loopback "
+                "addresses are dialled, unless the host is told to run insecurely"
+            )
+        task = asyncio.create_task(self._keep(plugin_id, parsed), name=f"dial {plugin_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Stops dialling and takes the instances off the list."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep(self, plugin_id: str, address: RunnerAddress) -> None:
+        restarts = 0
+        while True:
+            instance = self._registry.add(
+                plugin_id=plugin_id,
+                found_by=FoundBy.STATIC,
+                address=address.target,
+                restarts=restarts,
+            )
+            try:
+                await self._dial(instance)
+                await _disconnected(instance)
+            except asyncio.CancelledError:
+                self._registry.remove(instance)
+                raise
+            # What runs on the old connection may finish there; the new one is dialled meanwhile.
+            self._registry.drain(instance, "its connection was closed")
+            farewell = asyncio.create_task(self._remove_when_idle(instance))
+            self._tasks.add(farewell)
+            farewell.add_done_callback(self._tasks.discard)
+            restarts += 1
+
+    async def _dial(self, instance: Instance) -> None:
+        """Tries until the instance serves."""
+        pause_seconds = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                await self._registry.bring_up(instance, timeout_seconds=self._timeout_seconds)
+                return
+            except HandshakeFailed as error:
+                state = _STATES.get(type(error), InstanceState.UNHEALTHY)
+                self._registry.mark(instance, state, str(error))
+            refused = instance.state is not InstanceState.UNHEALTHY
+            await asyncio.sleep(_REFUSED_PAUSE_SECONDS if refused else _jittered(pause_seconds))
+            pause_seconds = min(pause_seconds * 2, _LONGEST_PAUSE_SECONDS)
+
+    async def _remove_when_idle(self, instance: Instance) -> None:
+        try:
+            await instance.idle.wait()
+        finally:
+            self._registry.remove(instance)
+
+
+_STATES = {
+    PluginRefused: InstanceState.REFUSED,
+    PluginIncompatible: InstanceState.INCOMPATIBLE,
+}
+
+
+def _jittered(seconds: float) -> float:
+    return seconds * random.uniform(0.8, 1.2)  # noqa: S311 - it spreads load, it guards nothing
+
+
+async def _disconnected(instance: Instance) -> None:
+    """Returns when the connection of the handshake is gone: the next may reach another process."""
+    unreachable = asyncio.create_task(instance.unreachable.wait())
+    left = asyncio.create_task(
+        instance.channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+    )
+    try:
+        await asyncio.wait({unreachable, left}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        unreachable.cancel()
+        left.cancel()
+        await asyncio.gather(unreachable, left, return_exceptions=True)
