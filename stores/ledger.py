@@ -8,9 +8,10 @@ is conditional and the transactions of all journals on a database are one at a t
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from stores.records import (
     Acceptance,
@@ -27,6 +28,24 @@ from stores.records import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Accepting:
+    """An acceptance under way.
+
+    Attributes:
+        prepared: Done with what the acceptance will be, once it is written and before it is
+            durable. Who begins something by it must undo it if `committed` fails.
+        committed: Done once the acceptance is durable.
+    """
+
+    prepared: Future[Acceptance]
+    committed: Future[Acceptance]
+
+    def __await__(self) -> Generator[Any, None, Acceptance]:
+        """Wait until it is durable."""
+        return self.committed.__await__()
+
+
 class RunLedger(Protocol):
     """Writes and reads runs.
 
@@ -40,8 +59,11 @@ class RunLedger(Protocol):
 
     def accept(
         self, event: EventRecord, run: RunRecord, item: TranscriptItem | None = None
-    ) -> Future[Acceptance]:
+    ) -> Accepting:
         """Log an event, start its run and write its transcript item, in one transaction.
+
+        The answer comes twice: while the commit is under way, so that the runner's stream may
+        be opened meanwhile, and when it is durable, before which nothing may be shown.
 
         - The event is new: all three are stored.
         - It was logged before without a run: the run is attached to it, and the item stored.

@@ -15,22 +15,46 @@ logger = logging.getLogger("runmesh.stores")
 
 
 class Outcome(NamedTuple):
-    """What became of one piece of work: a value, or an error."""
+    """What became of one piece of work: a value, or an error.
+
+    Attributes:
+        future: Waits for what is durable.
+        value: What the work returned.
+        error: What went wrong instead.
+        prepared: Waits for what the work returned, durable or not yet.
+    """
 
     future: asyncio.Future[Any]
     value: Any
     error: Exception | None
+    prepared: asyncio.Future[Any] | None = None
+
+
+def announce(outcomes: Sequence[Outcome]) -> None:
+    """Give outcomes that are not durable yet to who wants them; runs in the event loop."""
+    for outcome in outcomes:
+        prepared = outcome.prepared
+        if prepared is None or prepared.done():
+            continue
+        if outcome.error is None:
+            prepared.set_result(outcome.value)
+        else:
+            prepared.set_exception(outcome.error)
+            # It counts as taken: the other future tells the same error to who must know.
+            prepared.exception()
 
 
 def settle(outcomes: Sequence[Outcome]) -> None:
-    """Give each outcome to its future; runs in the event loop."""
-    for future, value, error in outcomes:
+    """Give each outcome to its futures; runs in the event loop."""
+    announce(outcomes)
+    for outcome in outcomes:
+        future = outcome.future
         if future.done():
-            _tell_lost(future, error)
-        elif error is not None:
-            future.set_exception(error)
+            _tell_lost(future, outcome.error)
+        elif outcome.error is not None:
+            future.set_exception(outcome.error)
         else:
-            future.set_result(value)
+            future.set_result(outcome.value)
 
 
 def _tell_lost(future: asyncio.Future[Any], error: Exception | None) -> None:

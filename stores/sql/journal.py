@@ -13,6 +13,8 @@ What flows where::
   error undoes the transaction, and its pieces are run again one by one, so that the bad one fails
   alone. Work may thus run twice, and must do nothing but write to its connection.
 - A future is done after the commit: a reported fact is durable.
+- A piece may have a second future that is done when its work has run and the commit is yet to
+  come, for who can do something useful meanwhile, and undo it should the commit fail.
 - When the connection is lost before the commit was sent, the server has undone the transaction,
   and it is tried once more on a new connection. When it is lost after, the outcome is in doubt and
   told as such.
@@ -31,7 +33,7 @@ from typing import Any, NamedTuple, TypeVar
 from stores.errors import Refused, StoreClosed, StoreError, StoreOverloaded, StoreUnavailable
 from stores.journal import JournalStatistics
 from stores.sql.connection import Connection, Database
-from stores.sql.delivery import Outcome, logger, settle, wake
+from stores.sql.delivery import Outcome, announce, logger, settle, wake
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -63,6 +65,7 @@ class _Piece(NamedTuple):
     work: Work[Any]
     future: asyncio.Future[Any]
     size: int
+    prepared: asyncio.Future[Any] | None = None
 
 
 class SqlJournal:
@@ -80,7 +83,11 @@ class SqlJournal:
         self._limits = limits or JournalLimits()
         self._queue: SimpleQueue[_Piece | None] = SimpleQueue()
         self._writer = _Writer(
-            database=database, queue=self._queue, most=self._limits.pieces, report=self._report
+            database=database,
+            queue=self._queue,
+            most=self._limits.pieces,
+            announce=self._announce,
+            report=self._report,
         )
         self._submitted = 0
         self._waiting = 0
@@ -91,13 +98,16 @@ class SqlJournal:
         self._thread = threading.Thread(target=self._run, name="runmesh-journal", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Work[T], *, size: int = 0) -> asyncio.Future[T]:
+    def submit(
+        self, work: Work[T], *, size: int = 0, prepared: asyncio.Future[T] | None = None
+    ) -> asyncio.Future[T]:
         """Hand in a piece of work.
 
         Args:
             work: What to run in a transaction, in the writer thread. It must raise `Refused`
                 before it writes anything, or not at all.
             size: About how many bytes it holds on to.
+            prepared: Done with what the work returned or raised, before that is durable.
 
         Returns:
             A future of what it returns, done once that is durable. It may be ignored, and its
@@ -114,14 +124,16 @@ class SqlJournal:
                 f"{self._waiting} pieces of work with {self._waiting_bytes} bytes wait for the "
                 "journal: await room() before writing more"
             )
-        return self._enqueue(work, size + _PIECE_BYTES)
+        return self._enqueue(work, size + _PIECE_BYTES, prepared)
 
-    def _enqueue(self, work: Work[T], size: int) -> asyncio.Future[T]:
+    def _enqueue(
+        self, work: Work[T], size: int, prepared: asyncio.Future[T] | None = None
+    ) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
         self._submitted += 1
         self._waiting += 1
         self._waiting_bytes += size
-        self._queue.put(_Piece(work, future, size))
+        self._queue.put(_Piece(work, future, size, prepared))
         return future
 
     async def room(self) -> None:
@@ -174,6 +186,9 @@ class SqlJournal:
         finally:
             wake(self._loop, self._ended.set_result, None)
 
+    def _announce(self, outcomes: list[Outcome]) -> None:
+        wake(self._loop, announce, outcomes)
+
     def _report(self, outcomes: list[Outcome], size: int) -> None:
         wake(self._loop, self._settle, outcomes, size)
 
@@ -197,11 +212,13 @@ class _Writer:
         database: Database,
         queue: SimpleQueue[_Piece | None],
         most: int,
+        announce: Callable[[list[Outcome]], None],
         report: Callable[[list[Outcome], int], None],
     ) -> None:
         self._database = database
         self._queue = queue
         self._most = most
+        self._announce = announce
         self._report = report
         self._connection: Connection | None = None
         self.committed = 0
@@ -243,7 +260,10 @@ class _Writer:
         except Exception as error:  # noqa: BLE001 - whatever it is, a piece's future will tell it
             unreachable = self._connection is None or isinstance(error, _CommitLost)
             if unreachable or len(pieces) == 1:
-                return [Outcome(piece.future, None, self._meaning(error)) for piece in pieces]
+                return [
+                    Outcome(piece.future, None, self._meaning(error), piece.prepared)
+                    for piece in pieces
+                ]
         self.retried_alone += 1
         return [outcome for piece in pieces for outcome in self._write([piece])]
 
@@ -267,6 +287,8 @@ class _Writer:
         try:
             connection.begin()
             outcomes = [_run_piece(piece, connection) for piece in pieces]
+            if any(piece.prepared is not None for piece in pieces):
+                self._announce(outcomes)
             _commit(connection)
         except Exception:
             self._undo(connection)
@@ -323,9 +345,9 @@ class _CommitLost(Exception):
 
 def _run_piece(piece: _Piece, connection: Connection) -> Outcome:
     try:
-        return Outcome(piece.future, piece.work(connection), None)
+        return Outcome(piece.future, piece.work(connection), None, piece.prepared)
     except Refused as refusal:
-        return Outcome(piece.future, None, refusal)
+        return Outcome(piece.future, None, refusal, piece.prepared)
 
 
 def _commit(connection: Connection) -> None:

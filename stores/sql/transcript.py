@@ -84,6 +84,13 @@ def latest_position(connection: Connection, conversation_key: str) -> int | None
     return None if row is None else row[0]
 
 
+def write_item(connection: Connection, item: Encoded) -> int | None:
+    """Write an encoded item at the next position; return the one before it, if there is one."""
+    position = _take_positions(connection, item["conversation_key"], 1)
+    connection.run(_INSERT, {**item, "position": position})
+    return position - 1 or None
+
+
 def write_items(connection: Connection, items: Sequence[Encoded]) -> None:
     """Write encoded items at the next positions of their conversations, in the order given."""
     counts = Counter(item["conversation_key"] for item in items)

@@ -1,0 +1,252 @@
+"""What the run ledger writes: encoded in the caller, then run as a piece of work.
+
+Each class holds the rows of one piece. `encode` checks and encodes in the caller's thread, what
+takes a connection runs in the writer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+
+from stores.errors import InvalidRecord
+from stores.records import (
+    Acceptance,
+    EventRecord,
+    RunEnd,
+    RunFacts,
+    RunRecord,
+    RunWarning,
+    TranscriptItem,
+)
+from stores.sql import runs
+from stores.sql.connection import Connection
+from stores.sql.event_log import attach_run, find_event, write_entries, write_event
+from stores.sql.rows import (
+    Encoded,
+    checkpoint_row,
+    entry_row,
+    event_row,
+    failure_text,
+    item_row,
+    result_row,
+    run_row,
+    snapshot_row,
+    usage_text,
+    warnings_text,
+)
+from stores.sql.transcript import latest_position, write_item, write_items
+from stores.sql.values import check_integers, microseconds, optional_microseconds
+
+
+def check_belongs(event: EventRecord, run: RunRecord) -> None:
+    """Check that a run is its event's.
+
+    Raises:
+        InvalidRecord: It names another event.
+    """
+    pairs = (
+        ("workspace", run.workspace, event.workspace),
+        ("bot", run.bot, event.bot),
+        ("event_source", run.event_source, event.source),
+        ("event_id", run.event_id, event.event_id),
+    )
+    for field, of_run, of_event in pairs:
+        if of_run != of_event:
+            raise InvalidRecord("run", field, f"must be its event's, {of_event!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedAcceptance:
+    """The encoded rows of an acceptance."""
+
+    event: Encoded
+    record: RunRecord
+    row: Encoded
+    snapshot: Encoded
+    item: Encoded | None
+
+    @classmethod
+    def encode(
+        cls, event: EventRecord, run: RunRecord, item: TranscriptItem | None
+    ) -> EncodedAcceptance:
+        """Check and encode the records of `RunLedger.accept`."""
+        snapshot = snapshot_row(run.agent_snapshot)
+        return cls(
+            event=event_row(event, run_id=run.run_id),
+            record=run,
+            row=run_row(run, snapshot_digest=snapshot["digest"]),
+            snapshot=snapshot,
+            item=None if item is None else item_row(item),
+        )
+
+    def run(self, connection: Connection) -> Acceptance:
+        """Write them, unless the event is known.
+
+        Raises:
+            EventConflict: It is known with other content.
+        """
+        found = find_event(connection, self.event)
+        if found is not None and found.run_id is not None:
+            known = runs.find_run(connection, found.run_id)
+            if known is not None:
+                return Acceptance(known, duplicate=True)
+        if found is None:
+            write_event(connection, self.event)
+        else:
+            attach_run(connection, found, self.record.run_id)
+        return Acceptance(self._write(connection), duplicate=False)
+
+    def _write(self, connection: Connection) -> RunRecord:
+        if self.item is None:
+            latest = latest_position(connection, self.row["conversation_key"])
+        else:
+            latest = write_item(connection, self.item)
+        runs.write_snapshot(connection, self.snapshot)
+        connection.run(runs.INSERT, {**self.row, "latest_cursor_position": latest})
+        return self.record if latest is None else _at(self.record, latest)
+
+
+_NO_CHANGES: Encoded = {"to_reserved": None, "to_first_delta": None, "to_usage": None}
+
+_RUN_FIELDS = tuple(field.name for field in fields(RunRecord))
+_run_values = attrgetter(*_RUN_FIELDS)
+
+
+def _at(run: RunRecord, latest: int) -> RunRecord:
+    # dataclasses.replace, at a third of its price: every message of a conversation pays it.
+    values = dict(zip(_RUN_FIELDS, _run_values(run), strict=True))
+    values["latest_cursor_position"] = latest
+    return RunRecord(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFacts:
+    """The encoded rows of a run's facts."""
+
+    owner: Encoded
+    changes: Encoded
+    results: Sequence[Encoded]
+    items: Sequence[Encoded]
+    entries: Sequence[Encoded]
+    checkpoints: Sequence[Encoded]
+    dropped: Sequence[Encoded]
+    warnings: tuple[RunWarning, ...]
+    size: int
+
+    @classmethod
+    def encode(cls, facts: RunFacts) -> EncodedFacts:
+        """Check and encode facts."""
+        _check_of_run(facts)
+        check_integers("run facts", reserved_sequence=facts.reserved_sequence)
+        run_id = facts.run_id
+        return cls(
+            owner={"of_run": run_id, "of_incarnation": facts.host_incarnation},
+            changes={
+                "to_reserved": facts.reserved_sequence,
+                "to_first_delta": optional_microseconds(
+                    "run facts", "first_delta_at", facts.first_delta_at
+                ),
+                "to_usage": usage_text(facts.usage),
+            },
+            results=[result_row(result) for result in facts.results],
+            items=[item_row(item) for item in facts.items],
+            entries=[entry_row(entry) for entry in facts.entries],
+            checkpoints=[checkpoint_row(checkpoint) for checkpoint in facts.checkpoints],
+            dropped=[
+                {"of_run": run_id, "of_message": message_id}
+                for message_id in facts.dropped_checkpoints
+            ],
+            warnings=_checked(facts.warnings),
+            size=_size(facts),
+        )
+
+    def record(self, connection: Connection) -> None:
+        """Write them, if the run takes them.
+
+        Raises:
+            RunNotWritable: It does not.
+        """
+        runs.check_writable(connection, self.owner)
+        if self.changes != _NO_CHANGES:
+            connection.run(runs.TOUCH, {**self.owner, **self.changes})
+        self.write(connection)
+
+    def write(self, connection: Connection) -> None:
+        """Write all of them that have rows of their own; the run must have been checked."""
+        if self.results:
+            connection.run_many(runs.INSERT_RESULT, self.results)
+        if self.items:
+            write_items(connection, self.items)
+        if self.entries:
+            write_entries(connection, self.entries)
+        for checkpoint in self.checkpoints:
+            runs.write_checkpoint(connection, checkpoint)
+        if self.dropped:
+            connection.run_many(runs.DROP_CHECKPOINT, self.dropped)
+        if self.warnings:
+            runs.add_warnings(connection, self.owner["of_run"], self.warnings)
+
+
+def _check_of_run(facts: RunFacts) -> None:
+    for kind in (facts.results, facts.entries, facts.checkpoints):
+        for fact in kind:
+            if fact.run_id != facts.run_id:
+                rule = f"must be the facts' own, {facts.run_id!r}"
+                raise InvalidRecord(type(fact).__name__, "run_id", rule)
+
+
+def _checked(warnings: tuple[RunWarning, ...]) -> tuple[RunWarning, ...]:
+    # They are encoded in the writer, together with those already stored.
+    warnings_text(warnings)
+    return warnings
+
+
+def _size(facts: RunFacts) -> int:
+    return (
+        sum(len(result.payload) for result in facts.results)
+        + sum(len(item.content) + len(item.text or "") for item in facts.items)
+        + sum(len(entry.payload) for entry in facts.entries)
+        + sum(len(point.text) + len(point.reasoning) for point in facts.checkpoints)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedEnd:
+    """The encoded end of a run, with its last facts."""
+
+    values: Encoded
+    facts: EncodedFacts
+
+    @classmethod
+    def encode(cls, end: RunEnd, facts: RunFacts) -> EncodedEnd:
+        """Check and encode the end of a run and its last facts."""
+        if not end.status.is_terminal:
+            raise InvalidRecord("run end", "status", f"must be terminal, is {end.status.name}")
+        if facts.run_id != end.run_id:
+            raise InvalidRecord("run facts", "run_id", f"must be the end's, {end.run_id!r}")
+        check_integers("run end", last_sequence=end.last_sequence)
+        last_facts = replace(facts, warnings=facts.warnings + end.warnings)
+        encoded = EncodedFacts.encode(last_facts)
+        usage = end.usage if end.usage is not None else facts.usage
+        values = {
+            "of_run": end.run_id,
+            "of_incarnation": end.host_incarnation,
+            "to_status": int(end.status),
+            "to_time": microseconds("run end", "ended_at", end.ended_at),
+            "to_last": end.last_sequence,
+            "to_reserved": max(end.last_sequence, facts.reserved_sequence or 0),
+            "to_failure": failure_text(end.failure),
+            "to_usage": usage_text(usage),
+            "to_first_delta": encoded.changes["to_first_delta"],
+        }
+        return cls(values, encoded)
+
+    def run(self, connection: Connection) -> bool:
+        """Write them, unless the run has ended or is another host's; return whether."""
+        if connection.run(runs.FINISH, self.values) == 0:
+            return False
+        self.facts.write(connection)
+        connection.run(runs.DROP_CHECKPOINTS, self.values)
+        return True
