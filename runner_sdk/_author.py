@@ -1,0 +1,163 @@
+"""Calls the author's code, whatever its form, and hands on what it yields.
+
+An async generator is what everything else is turned into: a coroutine yields what it returns, and
+plain code runs in a thread of its own whose results are fetched in batches. Cancellation meets the
+author's code where it stands: CancelledError is raised at its `await` or its `yield`.
+"""
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator
+from typing import Any, cast
+
+from runner_sdk._outbox import RESULTS_WAITING
+from runner_sdk._wire import Unchecked
+from runner_sdk.context import RunContext
+from runner_sdk.results import Result
+
+Results = AsyncGenerator[Result | Unchecked, None]
+
+
+def results_of(run: Callable[[RunContext], Any], context: RunContext) -> Results:
+    """Calls the author's `run` and returns its results as an async generator."""
+    if inspect.isasyncgenfunction(run):
+        return cast("Results", run(context))
+    if inspect.iscoroutinefunction(run):
+        return _from_coroutine(run(context))
+    return _from_thread(run, context)
+
+
+async def _from_coroutine(outcome: Awaitable[Any]) -> Results:
+    result = await outcome
+    if result is not None:
+        yield result
+
+
+async def _from_thread(run: Callable[[RunContext], Any], context: RunContext) -> Results:
+    thread = _RunThread(run, context)
+    thread.start()
+    while True:
+        try:
+            batch = await thread.fetch()
+        except asyncio.CancelledError as error:
+            thread.cancel(error)
+            continue
+        if not batch:
+            break
+        for result in batch:
+            try:
+                yield result
+            except (asyncio.CancelledError, TypeError) as error:
+                thread.cancel(error)
+            except GeneratorExit:
+                thread.abandon()
+                raise
+    thread.raise_error()
+
+
+class _RunThread:
+    """Runs plain code in a thread and takes in what it yields."""
+
+    def __init__(self, run: Callable[[RunContext], Any], context: RunContext) -> None:
+        self._run = run
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._ready = asyncio.Event()
+        self._room = threading.Condition()
+        self._waiting: list[Any] = []
+        self._thrown: BaseException | None = None
+        self._abandoned = False
+        self._ended = False
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        # A daemon: code that never comes back must not keep the process from ending.
+        threading.Thread(
+            target=contextvars.copy_context().run,
+            args=(self._work,),
+            name=f"run {self._context.run_id}",
+            daemon=True,
+        ).start()
+
+    async def fetch(self) -> list[Any]:
+        """Waits for results; an empty list is the end."""
+        await self._ready.wait()
+        self._ready.clear()
+        with self._room:
+            batch, self._waiting = self._waiting, []
+            if self._ended:
+                self._ready.set()
+            self._room.notify()
+        return batch
+
+    def cancel(self, error: BaseException) -> None:
+        """Raises an error in the thread at its next yield."""
+        with self._room:
+            self._thrown = error
+            self._room.notify()
+
+    def abandon(self) -> None:
+        """Closes the thread's generator at its next yield; nobody fetches any more."""
+        with self._room:
+            self._abandoned = True
+            self._room.notify()
+
+    def raise_error(self) -> None:
+        """Raises what ended the thread, if it was an error."""
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        try:
+            self._drain(self._run(self._context))
+        except BaseException as error:  # noqa: BLE001 - raised again in the run's task
+            self._error = error
+        with self._room:
+            self._ended = True
+        self._wake()
+
+    def _drain(self, outcome: object) -> None:
+        if inspect.isgenerator(outcome):
+            self._iterate(outcome)
+        elif inspect.isawaitable(outcome) or isinstance(outcome, AsyncIterable):
+            kind = type(outcome).__name__
+            raise TypeError(f"a plain `def run` returned a {kind}: write `async def run`")
+        elif isinstance(outcome, Iterator | list | tuple):
+            self._iterate(entry for entry in cast("Iterable[Any]", outcome))
+        elif outcome is not None:
+            self._hand_over(outcome)
+
+    def _iterate(self, generator: Any) -> None:
+        try:
+            result = next(generator)
+            while True:
+                error = self._hand_over(result)
+                if self._abandoned:
+                    generator.close()
+                    return
+                result = generator.throw(error) if error is not None else next(generator)
+        except StopIteration:
+            return
+
+    def _hand_over(self, result: object) -> BaseException | None:
+        """Gives a result to the loop, waiting for room; returns an error to raise at the yield."""
+        with self._room:
+            self._waiting.append(result)
+            first = len(self._waiting) == 1
+        if first:
+            self._wake()
+        with self._room:
+            self._room.wait_for(
+                lambda: len(self._waiting) < RESULTS_WAITING or self._thrown or self._abandoned
+            )
+            error, self._thrown = self._thrown, None
+        return error
+
+    def _wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._ready.set)
+        except RuntimeError:
+            # The loop is closed: the process is ending, and nobody waits for this run.
+            self._abandoned = True

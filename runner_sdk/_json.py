@@ -1,0 +1,25 @@
+"""JSON as the contract wants it: exact integers, no NaN, text that can be encoded."""
+
+import json
+from typing import Any
+
+
+def to_json(value: object, *, field: str) -> str:
+    """Returns a value as one JSON text.
+
+    Args:
+        value: Dictionaries with text keys, lists, text, numbers, booleans and None.
+        field: What the value is for, to name it in the error.
+
+    Raises:
+        ValueError: The value has no form in JSON.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{field}: not a JSON value: {error}") from error
+
+
+def from_json(text: str) -> Any:
+    """Returns the value of one JSON text; integers keep all their digits."""
+    return json.loads(text)

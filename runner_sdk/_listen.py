@@ -1,0 +1,112 @@
+"""Where a runner listens: which addresses it may use, and with what credentials."""
+
+import ipaddress
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from runner_sdk.errors import ServeError
+
+_LISTEN_VARIABLE = "RUNMESH_LISTEN"
+_ANY_FREE_PORT = "127.0.0.1:0"
+# What sockaddr_un holds on every supported system, its closing zero left out (macOS has the least).
+_PATH_BYTES = 103
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Certificates, as paths of PEM files.
+
+    Attributes:
+        certificate: The runner's certificate, with its chain.
+        key: The certificate's private key.
+        client_ca: Who signs the hosts' certificates. With it, only hosts that show one may call.
+        host_ca: Who signs the certificate of the host's own server. With it, calls to the host use
+            TLS and show the runner's certificate.
+    """
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    host_ca: Path | None = None
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """Returns what the runner's server is opened with."""
+        return grpc.ssl_server_credentials(
+            [(_pem(self.key, "key"), _pem(self.certificate, "certificate"))],
+            root_certificates=_pem(self.client_ca, "client_ca") if self.client_ca else None,
+            require_client_auth=self.client_ca is not None,
+        )
+
+    def host_credentials(self) -> grpc.ChannelCredentials | None:
+        """Returns what channels to hosts are opened with; None: without TLS."""
+        if self.host_ca is None:
+            return None
+        return grpc.ssl_channel_credentials(
+            root_certificates=_pem(self.host_ca, "host_ca"),
+            private_key=_pem(self.key, "key"),
+            certificate_chain=_pem(self.certificate, "certificate"),
+        )
+
+
+def listen_address(listen: str | None, *, tls: bool) -> str:
+    """Returns the address to listen on: the argument, what the host chose, or any free port.
+
+    Raises:
+        ServeError: The address cannot be used, or would be open to others without TLS.
+    """
+    source = "listen" if listen is not None else _LISTEN_VARIABLE
+    address = listen or os.environ.get(_LISTEN_VARIABLE) or _ANY_FREE_PORT
+    if address.startswith("unix:"):
+        _check_path(address.removeprefix("unix:"), source)
+    elif not is_private(address) and not tls:
+        raise ServeError(
+            f"{source}: {address!r} can be reached from other machines, and there is no TLS: "
+            "listen on 127.0.0.1, [::1] or unix:/path, or give serve(tls=...) a certificate"
+        )
+    return address
+
+
+def is_private(address: str) -> bool:
+    """Returns whether an address can be reached from this machine alone."""
+    if address.startswith("unix:"):
+        return True
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdecimal():
+        return False
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Lets files that are made meanwhile, sockets too, be the user's alone."""
+    before = os.umask(stat.S_IRWXG | stat.S_IRWXO)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _check_path(path: str, source: str) -> None:
+    size = len(os.fsencode(path))
+    if size > _PATH_BYTES:
+        raise ServeError(
+            f"{source}: the socket path {path!r} has {size} bytes; the limit is {_PATH_BYTES}"
+        )
+    if not Path(path).is_absolute():
+        raise ServeError(f"{source}: the socket path {path!r} must be absolute")
+
+
+def _pem(path: Path, name: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ServeError(f"tls.{name}: {path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,117 @@
+"""The results that wait to be sent: the way from a run's producer to its sender.
+
+::
+
+    author's code --> producer task --put--> Outbox --take--> sender (the RPC handler) --> gRPC
+
+One producer, one sender, one event loop. Whatever waits when the sender comes back from a write
+goes out together, so a frame is as full as the connection is slow and no result ever waits for
+another. There is no timer: a producer that finds the sender idle gives it the loop's next turn.
+"""
+
+import asyncio
+import time
+
+from runner_sdk._wire import FRAME_BYTES
+
+RESULTS_WAITING = 512
+"""How many results may wait: enough to make a frame's own cost small, few enough to go soon."""
+
+# How long a producer that never awaits may keep the loop from everybody else.
+_TURN_SECONDS = 0.001
+
+
+class Outbox:
+    """Holds encoded results until the sender takes them, and holds the producer back when full."""
+
+    __slots__ = ("_bytes", "_closed", "_emptied", "_pieces", "_reader", "_turn_ends")
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+        self._closed = False
+        self._reader: asyncio.Future[None] | None = None
+        self._emptied: asyncio.Future[None] | None = None
+        self._turn_ends = 0.0
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is taken in any more."""
+        return self._closed
+
+    def put(self, piece: bytes) -> bool:
+        """Takes in an encoded result; returns whether the producer should call `pause` now."""
+        if self._closed:
+            return False
+        self._pieces.append(piece)
+        self._bytes += len(piece)
+        if self._reader is not None:
+            self._wake_reader()
+            return True
+        return (
+            len(self._pieces) >= RESULTS_WAITING
+            or self._bytes >= FRAME_BYTES
+            or time.monotonic() > self._turn_ends
+        )
+
+    async def pause(self) -> None:
+        """Gives the loop a turn; while the outbox is full, waits until the sender has taken."""
+        while not self._closed and (
+            len(self._pieces) >= RESULTS_WAITING or self._bytes >= FRAME_BYTES
+        ):
+            self._emptied = asyncio.get_running_loop().create_future()
+            await self._emptied
+        await asyncio.sleep(0)
+        self._turn_ends = time.monotonic() + _TURN_SECONDS
+
+    async def take(self) -> bytes:
+        """Waits for results and returns a frame of them; empty when there will be no more.
+
+        A frame holds what waits, up to the contract's limit; a single larger result goes alone.
+        """
+        while not self._pieces:
+            if self._closed:
+                return b""
+            self._reader = asyncio.get_running_loop().create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        frame = self._next_frame()
+        if self._emptied is not None:
+            if not self._emptied.done():
+                self._emptied.set_result(None)
+            self._emptied = None
+        return frame
+
+    def close(self, *, discard: bool = False) -> None:
+        """Ends the stream: the sender gets what waits and then the end.
+
+        Args:
+            discard: Nobody reads on: drop what waits as well.
+        """
+        self._closed = True
+        if discard:
+            self._pieces.clear()
+            self._bytes = 0
+        self._wake_reader()
+        if self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    def _wake_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.done():
+            reader.set_result(None)
+
+    def _next_frame(self) -> bytes:
+        pieces = self._pieces
+        if self._bytes <= FRAME_BYTES or len(pieces) == 1:
+            self._pieces, self._bytes = [], 0
+            return b"".join(pieces)
+        size = count = 0
+        while count == 0 or size + len(pieces[count]) <= FRAME_BYTES:
+            size += len(pieces[count])
+            count += 1
+        self._pieces = pieces[count:]
+        self._bytes -= size
+        return b"".join(pieces[:count])

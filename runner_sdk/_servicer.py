@@ -1,0 +1,252 @@
+"""DiscoveryService and RunService, as a runner's process serves them."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from grpc import aio
+from runmesh.v1 import discovery_pb2, run_pb2
+from runmesh.v1.manifest_pb2 import RunnerManifest
+
+from runner_sdk._interruption import Interruption
+from runner_sdk._json import from_json
+from runner_sdk._run import SHUT_DOWN, Run
+from runner_sdk._status import Status, refusal
+from runner_sdk._trace import RunTrace
+from runner_sdk._transport import Channels
+from runner_sdk.context import RunContext
+from runner_sdk.host import HostClient
+from runner_sdk.manifest import PROTOCOL_VERSION
+from runner_sdk.runner import AgentRunner
+
+_RunServicerContext = aio.ServicerContext[run_pb2.RunRequest, bytes]
+
+# What gRPC says where a call has no deadline is far away; a year is no deadline either.
+_NO_DEADLINE_SECONDS = 365 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A runner and its manifest."""
+
+    runner: AgentRunner
+    manifest: RunnerManifest
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the process says of itself in a handshake."""
+
+    plugin_id: str
+    plugin_version: str
+    sdk_version: str
+    max_concurrent_runs: int
+    instance_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+class DiscoveryServicer:
+    """Says who is there. It keeps nothing of what a host tells it."""
+
+    def __init__(self, *, identity: Identity, served: Mapping[str, Served]) -> None:
+        self._identity = identity
+        self._manifests = [entry.manifest for _, entry in sorted(served.items())]
+
+    async def handshake(
+        self, request: discovery_pb2.HandshakeRequest, _: object
+    ) -> discovery_pb2.HandshakeResponse:
+        """Agrees on a protocol version; an empty one says that there is none in common."""
+        common = PROTOCOL_VERSION in request.protocol_versions
+        return discovery_pb2.HandshakeResponse(
+            protocol_version=PROTOCOL_VERSION if common else "",
+            plugin_id=self._identity.plugin_id,
+            plugin_version=self._identity.plugin_version,
+            sdk_name="runmesh-sdk",
+            sdk_language="python",
+            sdk_version=self._identity.sdk_version,
+            max_concurrent_runs=self._identity.max_concurrent_runs,
+            instance_id=self._identity.instance_id,
+        )
+
+    async def list_runners(
+        self, _: discovery_pb2.ListRunnersRequest, __: object
+    ) -> discovery_pb2.ListRunnersResponse:
+        """Lists the runners' manifests."""
+        return discovery_pb2.ListRunnersResponse(runners=self._manifests)
+
+
+class RunServicer:
+    """Runs runs, as many at once as the process takes, until it drains."""
+
+    def __init__(
+        self, *, served: Mapping[str, Served], max_concurrent_runs: int, channels: Channels
+    ) -> None:
+        self._served = served
+        self._max_concurrent_runs = max_concurrent_runs
+        self._channels = channels
+        self._runs: set[Run] = set()
+        self._draining = False
+
+    @property
+    def active(self) -> int:
+        """How many runs are under way: those whose code has not ended, whoever still listens."""
+        return len(self._runs)
+
+    async def run(self, request: run_pb2.RunRequest, context: _RunServicerContext) -> None:
+        """Starts a run and sends its results as they come."""
+        refused = self._refusal_of(request)
+        if refused is not None:
+            await context.abort_with_status(refused)
+        run = self._start(request, context)
+        try:
+            while frame := await run.outbox.take():
+                await context.write(frame)
+        except BaseException:
+            # Cancelled: the caller left, the deadline passed, or the connection is gone.
+            run.abandon()
+            raise
+
+    async def interrupt(
+        self,
+        request: run_pb2.InterruptRequest,
+        context: aio.ServicerContext[run_pb2.InterruptRequest, run_pb2.InterruptResponse],
+    ) -> run_pb2.InterruptResponse:
+        """Stops a run and answers when its code has ended."""
+        runs = [run for run in self._runs if run.run_id == request.run_id]
+        if not self._can_interrupt(runs):
+            await context.abort_with_status(
+                refusal(
+                    grpc.StatusCode.UNIMPLEMENTED,
+                    "NOT_IMPLEMENTED",
+                    "the runner's manifest does not have the capability `interrupt`",
+                    metadata={"run_id": request.run_id},
+                )
+            )
+        for run in runs:
+            run.interrupt(request.reason, _seconds(request.grace))
+        for run in runs:
+            await run.finished.wait()
+        return run_pb2.InterruptResponse(was_active=bool(runs))
+
+    def drain(self) -> None:
+        """Takes no more runs."""
+        self._draining = True
+
+    async def ended(self) -> None:
+        """Waits until no run is under way."""
+        while self._runs:
+            await next(iter(self._runs)).finished.wait()
+
+    def stop_all(self) -> None:
+        """Cancels the runs under way; their streams say that the process is shutting down."""
+        for run in tuple(self._runs):
+            run.stop(SHUT_DOWN)
+
+    def _refusal_of(self, request: run_pb2.RunRequest) -> Status | None:
+        if self._draining:
+            return refusal(
+                grpc.StatusCode.UNAVAILABLE,
+                "UNAVAILABLE",
+                "the runner's process is shutting down and takes no more runs",
+            )
+        if request.runner_id not in self._served:
+            return refusal(
+                grpc.StatusCode.NOT_FOUND,
+                "NOT_FOUND",
+                f"runner_id: {request.runner_id!r} is not served here; "
+                f"there are {', '.join(sorted(self._served))}",
+                metadata={"resource": request.runner_id},
+            )
+        if not request.context.run_id:
+            return refusal(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "INVALID_ARGUMENT",
+                "context.run_id: must have 1 to 255 bytes, is empty",
+            )
+        if 0 < self._max_concurrent_runs <= len(self._runs):
+            return refusal(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                "OVERLOADED",
+                f"{len(self._runs)} runs are under way, as many as this process takes",
+                metadata={"limit": str(self._max_concurrent_runs)},
+                retry_after_seconds=1.0,
+            )
+        return None
+
+    def _can_interrupt(self, runs: list[Run]) -> bool:
+        if not runs:
+            return any(entry.manifest.capabilities.interrupt for entry in self._served.values())
+        return all(
+            entry.manifest.capabilities.interrupt
+            for entry in self._served.values()
+            if any(run.runner is entry.runner for run in runs)
+        )
+
+    def _start(self, request: run_pb2.RunRequest, context: _RunServicerContext) -> Run:
+        timeout_seconds = _timeout_of(request, context)
+        trace = RunTrace(context.invocation_metadata() or ())
+        run_context = _run_context(
+            request, trace=trace, timeout_seconds=timeout_seconds, channels=self._channels
+        )
+        run = Run(
+            runner=self._served[request.runner_id].runner,
+            context=run_context,
+            trace=trace,
+            timeout_seconds=timeout_seconds,
+            on_finished=self._runs.discard,
+        )
+        self._runs.add(run)
+        run.start()
+        return run
+
+
+def _run_context(
+    request: run_pb2.RunRequest,
+    *,
+    trace: RunTrace,
+    timeout_seconds: float | None,
+    channels: Channels,
+) -> RunContext:
+    deadline = None
+    if timeout_seconds is not None:
+        deadline = datetime.now(UTC) + timedelta(seconds=timeout_seconds)
+    loop = asyncio.get_running_loop()
+    return RunContext(
+        proto=request.context,
+        config=from_json(request.context.config_json or "{}"),
+        host=HostClient(
+            access=request.host_access,
+            channels=channels,
+            trace=trace,
+            remaining_seconds=_countdown(loop.time, timeout_seconds),
+        ),
+        interrupted=Interruption(),
+        deadline=deadline,
+        loop=loop,
+    )
+
+
+def _countdown(
+    clock: Callable[[], float], timeout_seconds: float | None
+) -> Callable[[], float | None]:
+    if timeout_seconds is None:
+        return lambda: None
+    end = clock() + timeout_seconds
+    return lambda: max(0.0, end - clock())
+
+
+def _timeout_of(request: run_pb2.RunRequest, context: Any) -> float | None:
+    if request.HasField("timeout"):
+        return _seconds(request.timeout)
+    remaining: float | None = context.time_remaining()
+    if remaining is None or remaining > _NO_DEADLINE_SECONDS:
+        return None
+    return remaining
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9

@@ -1,0 +1,118 @@
+"""Errors on the wire: `google.rpc.Status` with the contract's reason in its details, both ways.
+
+The details' types are imported where an error is made or read, so that starting does not wait for
+them.
+"""
+
+from collections.abc import Mapping
+
+import grpc
+from grpc.aio import AioRpcError
+
+from runner_sdk import errors
+
+_DOMAIN = "runmesh"
+_DETAILS_KEY = "grpc-status-details-bin"
+
+_CLASSES: Mapping[str, type[errors.HostCallError]] = {
+    "UNAUTHENTICATED": errors.Unauthenticated,
+    "UNAUTHORIZED": errors.Unauthorized,
+    "NOT_FOUND": errors.NotFound,
+    "INVALID_ARGUMENT": errors.InvalidArgument,
+    "PAYLOAD_TOO_LARGE": errors.PayloadTooLarge,
+    "RATE_LIMITED": errors.RateLimited,
+    "OVERLOADED": errors.Overloaded,
+    "CONFLICT": errors.Conflict,
+    "ALREADY_EXISTS": errors.AlreadyExists,
+    "DEADLINE_EXCEEDED": errors.DeadlineExceeded,
+    "NOT_IMPLEMENTED": errors.NotImplementedByHost,
+    "UNAVAILABLE": errors.HostUnavailable,
+    "RUNTIME_ERROR": errors.RuntimeFailure,
+}
+
+# What a status means that comes without details: from gRPC itself, or from something between.
+_REASON_OF_CODE: Mapping[grpc.StatusCode, str] = {
+    grpc.StatusCode.UNAUTHENTICATED: "UNAUTHENTICATED",
+    grpc.StatusCode.PERMISSION_DENIED: "UNAUTHORIZED",
+    grpc.StatusCode.NOT_FOUND: "NOT_FOUND",
+    grpc.StatusCode.INVALID_ARGUMENT: "INVALID_ARGUMENT",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "OVERLOADED",
+    grpc.StatusCode.ABORTED: "CONFLICT",
+    grpc.StatusCode.ALREADY_EXISTS: "ALREADY_EXISTS",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "DEADLINE_EXCEEDED",
+    grpc.StatusCode.UNIMPLEMENTED: "NOT_IMPLEMENTED",
+    grpc.StatusCode.UNAVAILABLE: "UNAVAILABLE",
+}
+
+
+class Status(grpc.Status):
+    """A status to end a call with."""
+
+    def __init__(self, code: grpc.StatusCode, details: str, packed: bytes) -> None:
+        self.code = code
+        self.details = details
+        self.trailing_metadata = ((_DETAILS_KEY, packed),)
+
+
+def refusal(
+    code: grpc.StatusCode,
+    reason: str,
+    message: str,
+    *,
+    metadata: Mapping[str, str] | None = None,
+    retry_after_seconds: float | None = None,
+) -> Status:
+    """Makes the status of a refused call."""
+    from google.protobuf.any_pb2 import Any
+    from google.rpc import error_details_pb2, status_pb2
+
+    status = status_pb2.Status(code=code.value[0], message=message)
+    packed = Any()
+    packed.Pack(error_details_pb2.ErrorInfo(reason=reason, domain=_DOMAIN, metadata=metadata or {}))
+    status.details.append(packed)
+    if retry_after_seconds is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromMilliseconds(round(retry_after_seconds * 1000))
+        packed.Pack(retry)
+        status.details.append(packed)
+    return Status(code, message, status.SerializeToString())
+
+
+def host_call_error(method: str, error: AioRpcError) -> errors.HostCallError:
+    """Reads a failed call's status and returns it as one of the SDK's exceptions."""
+    from google.rpc import error_details_pb2, status_pb2
+
+    reason = _REASON_OF_CODE.get(error.code(), "RUNTIME_ERROR")
+    metadata: dict[str, str] = {}
+    violations: list[errors.FieldViolation] = []
+    retry_after_seconds: float | None = None
+    for packed in status_pb2.Status.FromString(_details(error)).details:
+        info = error_details_pb2.ErrorInfo()
+        request = error_details_pb2.BadRequest()
+        retry = error_details_pb2.RetryInfo()
+        if packed.Unpack(info) and info.domain == _DOMAIN:
+            reason = info.reason
+            metadata = dict(info.metadata)
+        elif packed.Unpack(request):
+            violations += [
+                errors.FieldViolation(violation.field, violation.description)
+                for violation in request.field_violations
+            ]
+        elif packed.Unpack(retry):
+            retry_after_seconds = retry.retry_delay.ToMilliseconds() / 1000
+    kind = _CLASSES.get(reason, errors.HostCallError)
+    return kind(
+        method=method,
+        reason=reason,
+        message=error.details() or error.code().name,
+        metadata=metadata,
+        violations=tuple(violations),
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+def _details(error: AioRpcError) -> bytes:
+    for key, value in error.trailing_metadata() or ():
+        if key == _DETAILS_KEY and isinstance(value, bytes):
+            return value
+    return b""

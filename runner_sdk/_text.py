@@ -1,0 +1,53 @@
+"""Text that protobuf refuses: halves of surrogate pairs, which a Python string can hold.
+
+They come from decoders that cut a character in two, and from JSON escapes. A pair that ends up
+together is the character it stands for; a half that stays alone becomes U+FFFD.
+"""
+
+from typing import NamedTuple
+
+_HIGH = range(0xD800, 0xDC00)
+
+
+def mend(text: str) -> str:
+    """Joins surrogate pairs and replaces lone halves by U+FFFD."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+class BrokenText(NamedTuple):
+    """A delta whose text protobuf refuses as it stands.
+
+    It is mended where it is sent, not where it is made: only there is known what comes next.
+    """
+
+    text: str
+    reasoning: bool
+    message_id: str
+
+
+class TextMender:
+    """Mends the deltas of one run, joining pairs that were cut between two of them."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        # The first halves that wait for their second ones, by kind and message.
+        self._held: dict[tuple[bool, str], str] = {}
+
+    def __bool__(self) -> bool:
+        """Whether a half waits."""
+        return bool(self._held)
+
+    def mend(self, delta: BrokenText) -> str:
+        """Returns what can be sent of a delta now, and holds a half at its end."""
+        key = (delta.reasoning, delta.message_id)
+        text = self._held.pop(key, "") + delta.text
+        if text and ord(text[-1]) in _HIGH:
+            self._held[key] = text[-1]
+            text = text[:-1]
+        return mend(text)
+
+    def release(self) -> list[BrokenText]:
+        """Gives up the halves that wait: their second ones did not come."""
+        held, self._held = self._held, {}
+        return [BrokenText("\ufffd", *key) for key in held]

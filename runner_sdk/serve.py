@@ -1,0 +1,131 @@
+"""Serves runners in a process of their own: what a plugin's main module calls."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from runner_sdk._listen import Tls
+from runner_sdk._parent import ParentWatch
+from runner_sdk._server import RunnerServer
+from runner_sdk.errors import SdkError
+from runner_sdk.manifest import Manifest
+from runner_sdk.runner import AgentRunner
+
+_logger = logging.getLogger("runner_sdk.serve")
+
+_GRACE_SECONDS = 30.0
+# A host gives its child processes 5 s: the last of them is for the clean-up of cancelled runs.
+_SUPERVISED_GRACE_SECONDS = 4.0
+
+
+def serve(
+    *runners: AgentRunner,
+    manifest: Manifest | str | Path | None = None,
+    listen: str | None = None,
+    tls: Tls | None = None,
+    max_concurrent_runs: int = 0,
+    grace_seconds: float | None = None,
+) -> None:
+    """Serves runners until the process is told to stop, or the host that started it is gone.
+
+    On SIGTERM or SIGINT it takes no more runs, and health says NOT_SERVING. Runs under way have the
+    grace to end, then they are cancelled and clean up. A second signal cancels at once.
+
+    Args:
+        *runners: The plugin's runners.
+        manifest: The plugin's manifest, or the path of its `manifest.yaml`. By default the nearest
+            one above the first runner's source file.
+        listen: `host:port` or `unix:/path`. By default what the host put into `RUNMESH_LISTEN`, and
+            without a host any free port of 127.0.0.1.
+        tls: Certificates. Without them only this machine can be listened to.
+        max_concurrent_runs: How many runs the process takes at once. 0: as many as come.
+        grace_seconds: How long runs under way have to end. By default 30 s, and 4 s under a host,
+            which gives 5 s to the process.
+
+    Raises:
+        SystemExit: The runners cannot be served; its text says why.
+    """
+    _set_up_logging()
+    supervised = os.environ.get("RUNMESH_SUPERVISED") == "1"
+    if grace_seconds is None:
+        grace_seconds = _SUPERVISED_GRACE_SECONDS if supervised else _GRACE_SECONDS
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as loop_runner:
+            ended = loop_runner.run(
+                _serve(
+                    lambda: RunnerServer(
+                        runners,
+                        manifest=manifest,
+                        listen=listen,
+                        tls=tls,
+                        max_concurrent_runs=max_concurrent_runs,
+                    ),
+                    grace_seconds=grace_seconds,
+                    supervised=supervised,
+                )
+            )
+            if not ended:
+                _leave()
+    except SdkError as error:
+        raise SystemExit(f"cannot serve: {error}") from error
+
+
+async def _serve(
+    make_server: Callable[[], RunnerServer], *, grace_seconds: float, supervised: bool
+) -> bool:
+    loop = asyncio.get_running_loop()
+    server = make_server()
+    told = asyncio.Event()
+
+    def stop(reason: str) -> None:
+        if told.is_set():
+            server.hurry()
+        told.set()
+        _logger.info("%s: draining, %d runs under way", reason, server.active_runs)
+
+    def parent_gone() -> None:
+        server.hurry()
+        stop("the host is gone")
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+    watch = ParentWatch(loop=loop, on_gone=parent_gone)
+    if supervised:
+        watch.start()
+    address = await server.start()
+    _logger.info("%s listens on %s", server.manifest.plugin_id, address)
+    try:
+        await told.wait()
+        return await server.drain(grace_seconds)
+    finally:
+        watch.stop()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        # Not on every system; asyncio's own loop does the same, slower.
+        return None
+    return uvloop.new_event_loop
+
+
+def _set_up_logging() -> None:
+    """Sends log lines to stderr, where the host reads them, unless the author has set it up."""
+    if not logging.getLogger().handlers:
+        logging.basicConfig(
+            stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
+        )
+
+
+def _leave() -> None:
+    """Ends the process although code of a run does not: closing the loop would wait for it."""
+    _logger.error("runs ignored their cancellation: the process ends without them")
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
