@@ -25,7 +25,7 @@ class Instance:
         plugin_id: The plugin it was found as, `author/name`.
         found_by: How it was found.
         address: Its gRPC target.
-        process_id: For a process that the host started.
+        process_id: The process, while it runs, when the host started it; else None.
         restarts: How often the process was started again before this start.
         instance_token: Secret. Names this start of this instance in calls to HostAPI.
         channel: The connection to it.

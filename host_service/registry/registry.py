@@ -240,7 +240,7 @@ class Registry:
         if instance.instance_token not in self._instances or not instance.enter(state, reason):
             return
         level = logging.INFO if state in _MAY_SERVE else logging.WARNING
-        shown = f": {reason}" if reason else ""
+        shown = f": {' | '.join(reason.splitlines())}" if reason else ""
         _log.log(
             level if state is not before else logging.DEBUG,
             "%s is %s%s",
@@ -334,6 +334,8 @@ class Registry:
         if instance.lost.is_set():
             return
         instance.lost.set()
+        # The number may be another process's before long.
+        instance.process_id = None
         self._stop_watching(instance)
         task = asyncio.create_task(_close_when_idle(instance), name=f"close {instance.address}")
         self._closing.add(task)

@@ -1,0 +1,297 @@
+"""Runs one plugin's process, and leaves nothing of it behind, whatever happens to the host.
+
+A program of its own, started by the host as `python -I -S guardian.py STATUS_FD OPEN_FILES
+MEMORY_BYTES FOLDER PLUGIN COMMAND [ARGUMENT ...]` (0: no limit). It imports little, so that it
+starts in milliseconds, and does nothing but this:
+
+    host --pipe on stdin--> guardian --fork--> the plugin's process --> whatever that starts
+         <--status pipe---           <--------------- orphans ---------------+
+
+- The host writes `stop SECONDS` on the pipe, or dies: its end of the pipe closes, by `kill -9` too.
+- The guardian is the child subreaper (Linux): a descendant that lost its parent becomes its child,
+  in whichever group or session it is. So when it has no child left, nothing of the plugin is left.
+- Status lines: `started PID`, or `failed STAGE ERRNO` (stage `setup`, `limits`, `folder` or
+  `command`); then `exited CODE` or `killed SIGNAL`; `memory BYTES` before a kill for using too
+  much. The pipe closes when nothing is left.
+
+Elsewhere than on Linux there is no subreaper: there it kills the plugin's process group only.
+"""
+
+# pathlib alone would double the time that this takes to start.
+# ruff: noqa: PTH123, PTH208
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+# What a plugin gets to end itself when nobody said how long.
+_HOST_DIED_GRACE_SECONDS = 2.0
+_LEFTOVERS_GRACE_SECONDS = 1.0
+
+_MEMORY_LOOK_SECONDS = 1.0
+_FIRST_KILL_PAUSE_SECONDS = 0.005
+_LONGEST_KILL_PAUSE_SECONDS = 0.5
+
+
+def main(arguments: list[str]) -> int:
+    """Starts the command, and returns when nothing of it is left."""
+    status_fd, open_files, memory_bytes = (int(each) for each in arguments[1:4])
+    folder, _plugin, *command = arguments[4:]
+    os.set_inheritable(status_fd, False)  # noqa: FBT003 - its signature
+    tell = _teller(status_fd)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    wakeup = _wake_on_signals()
+    process = start(command, folder=folder, open_files=open_files, tell=tell)
+    if process is None:
+        return 1
+    tell(f"started {process}")
+    Guard(process, memory_bytes=memory_bytes, tell=tell).watch(control=0, wakeup=wakeup)
+    return 0
+
+
+def start(
+    command: list[str], *, folder: str, open_files: int, tell: Callable[[str], None]
+) -> int | None:
+    """Starts the plugin's process in a session of its own; None when that failed, and was told."""
+    parent = os.getpid()
+    fault_end, child_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _become(command, folder=folder, open_files=open_files, parent=parent, fault_fd=child_end)
+    os.close(child_end)
+    with os.fdopen(fault_end, "rb") as faults:
+        # It ends with the child's exec, which closes the other end.
+        fault = faults.read().decode()
+    if fault:
+        os.waitpid(child, 0)
+        tell(f"failed {fault}")
+        return None
+    return child
+
+
+def _become(
+    command: list[str], *, folder: str, open_files: int, parent: int, fault_fd: int
+) -> NoReturn:
+    """Turns this new process into the plugin's; never returns."""
+    stage = "setup"
+    try:
+        os.setsid()
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        _reset_signals()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        if open_files:
+            stage = "limits"
+            resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
+        stage = "folder"
+        os.chdir(folder)
+        stage = "command"
+        os.execvp(command[0], command)  # noqa: S606 - starting what the host names is its whole task
+    except (OSError, ValueError) as error:
+        number = error.errno if isinstance(error, OSError) else 0
+        os.write(fault_fd, f"{stage} {number}".encode())
+    finally:
+        os._exit(127)
+
+
+def _reset_signals() -> None:
+    """Undoes what Python set up: a plugin starts with every signal at its default."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+class Guard:
+    """Watches the plugin's process, and ends all of it when the host says so or is gone.
+
+    Args:
+        process: The plugin's process, leader of its own group.
+        memory_bytes: The resident size that it and its descendants may have together; 0: any.
+        tell: Writes a status line.
+    """
+
+    def __init__(self, process: int, *, memory_bytes: int, tell: Callable[[str], None]) -> None:
+        self._process = process
+        self._memory_bytes = memory_bytes
+        self._tell = tell
+        self._exited = False
+        self._kill_at: float | None = None
+        self._kill_pause_seconds = _FIRST_KILL_PAUSE_SECONDS
+        self._next_look = time.monotonic()
+
+    def watch(self, *, control: int, wakeup: int) -> None:
+        """Returns when nothing of the plugin is left.
+
+        Args:
+            control: Where the host's words come from, and where its end shows.
+            wakeup: Where a byte arrives for every signal.
+        """
+        poller = select.poll()
+        poller.register(control, select.POLLIN)
+        poller.register(wakeup, select.POLLIN)
+        while self._reap():
+            events = poller.poll(self._pause_milliseconds())
+            for descriptor, _ in events:
+                data = os.read(descriptor, 4096)
+                if descriptor == wakeup:
+                    if signal.SIGTERM in data:
+                        self._stop(_HOST_DIED_GRACE_SECONDS)
+                    continue
+                if not data:
+                    poller.unregister(control)
+                self._stop(_grace_seconds(data))
+            self._watch_memory()
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                self._kill()
+
+    def _pause_milliseconds(self) -> float | None:
+        if self._kill_at is not None:
+            return max(self._kill_at - time.monotonic(), 0.0) * 1000 + 1
+        return _MEMORY_LOOK_SECONDS * 1000 if self._memory_bytes else None
+
+    def _reap(self) -> bool:
+        """Collects children that have ended; False when there is none left."""
+        while True:
+            try:
+                child, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if child == 0:
+                return True
+            if child == self._process:
+                self._exited = True
+                code = os.waitstatus_to_exitcode(status)
+                self._tell(f"exited {code}" if code >= 0 else f"killed {-code}")
+                if self._kill_at is None:
+                    self._stop(_LEFTOVERS_GRACE_SECONDS)
+
+    def _stop(self, grace_seconds: float) -> None:
+        """Asks everything to end, once, and sets the time when it is made to."""
+        kill_at = time.monotonic() + grace_seconds
+        if self._kill_at is not None:
+            self._kill_at = min(self._kill_at, kill_at)
+            return
+        self._kill_at = kill_at
+        self._signal_all(signal.SIGTERM)
+        # One that was stopped can end itself only when it goes on.
+        self._signal_all(signal.SIGCONT)
+
+    def _kill(self) -> None:
+        self._signal_all(signal.SIGKILL)
+        # What is killed takes a moment to go, and may have started something meanwhile.
+        self._kill_at = time.monotonic() + self._kill_pause_seconds
+        self._kill_pause_seconds = min(self._kill_pause_seconds * 2, _LONGEST_KILL_PAUSE_SECONDS)
+
+    def _signal_all(self, number: int) -> None:
+        """Signals the plugin's group, and every descendant outside it, each once."""
+        found = list(descendants())
+        # The number of an empty group may be somebody else's by now.
+        if not self._exited or any(group == self._process for _, group in found):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process, number)
+        for process, group in found:
+            if group != self._process:
+                # It ended meanwhile, or runs as somebody else: then only that user can end it.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process, number)
+
+    def _watch_memory(self) -> None:
+        if not self._memory_bytes or self._kill_at is not None:
+            return
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _MEMORY_LOOK_SECONDS
+        used = sum(resident_bytes(process) for process, _ in descendants())
+        if used > self._memory_bytes:
+            self._tell(f"memory {used}")
+            self._stop(0.0)
+
+
+def descendants() -> Iterator[tuple[int, int]]:
+    """Yields process and group of every living descendant; nothing where there is no /proc."""
+    children: dict[int, list[tuple[int, int]]] = {}
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return
+    for name in names:
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # After the name, which may hold anything: state, parent, group.
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                # It ended while we looked.
+                continue
+            if len(fields) > 2 and fields[0] != b"Z":
+                children.setdefault(int(fields[1]), []).append((int(name), int(fields[2])))
+    waiting = [os.getpid()]
+    while waiting:
+        for process, group in children.get(waiting.pop(), ()):
+            waiting.append(process)
+            yield process, group
+
+
+def resident_bytes(process: int) -> int:
+    """The resident size of a process; 0 when it is gone."""
+    try:
+        with open(f"/proc/{process}/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _grace_seconds(data: bytes) -> float:
+    """What the host granted with its last word, or what it gets when the host is gone."""
+    words = data.split()
+    if len(words) >= 2 and words[-2] == b"stop":
+        return float(words[-1])
+    return _HOST_DIED_GRACE_SECONDS
+
+
+def _wake_on_signals() -> int:
+    """Makes signals arrive as bytes on a descriptor, each the number of the signal."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: None)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    # The host's thread may have had some blocked.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    return reader
+
+
+def _teller(status_fd: int) -> Callable[[str], None]:
+    def tell(line: str) -> None:
+        # A host that is gone hears nothing; the other pipe tells of it.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(status_fd, f"{line}\n".encode())
+
+    return tell
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(option, value, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
