@@ -44,17 +44,19 @@ class Configuration:
     limits: dict[str, int | float] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
 
-    def place(self, path: str) -> str:
-        """`FILE:LINE` of a path, or of the nearest thing around it that the file has."""
+    def fault(self, path: str, message: str) -> Fault:
+        """A fault that was found later, by the path that the contract has for it."""
+        return Fault(self.source, self._line(path), path, message)
+
+    def _line(self, path: str) -> int:
+        """The line of a path, or of the nearest thing around it that the file has; 0: none."""
         within = path.replace("config_json", "config")
-        while within:
-            if within in self.lines:
-                return f"{self.source}:{self.lines[within]}"
+        while within not in self.lines:
             shorter = _LAST_STEP.sub("", within)
             if shorter == within:
-                break
+                return 0
             within = shorter
-        return self.source
+        return self.lines[within]
 
 
 def load_configuration(path: Path) -> Configuration:

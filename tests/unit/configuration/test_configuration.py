@@ -198,8 +198,8 @@ bindings:
         "mesh.yaml:3: agents[0].runner_id: is required and missing",
         "mesh.yaml:4: agents[0].runner_di: is not known; did you mean runner_id?",
         (
-            "mesh.yaml:5: agents[0].timeout: must be a number with a unit, such as 500ms, 300s, 5m, "
-            "1h30m or 90d, or be called timeout_seconds; got '300'"
+            "mesh.yaml:5: agents[0].timeout: must be a number with a unit, such as 500ms, 300s, "
+            "5m, 1h30m or 90d, or be called timeout_seconds; got '300'"
         ),
         (
             "mesh.yaml:6: agents[0].follow_up: must be one of queue, parallel, steer, interrupt, "
@@ -304,7 +304,10 @@ def test_a_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
 
 def test_a_path_of_the_contract_leads_to_its_line() -> None:
     configuration = read(AGENT + "  config:\n    model: small\n")
-    assert configuration.place("agents[0].config_json") == "mesh.yaml:4"
-    assert configuration.place("agents[0].config.model") == "mesh.yaml:5"
-    assert configuration.place("agents[0].delivery.reply") == "mesh.yaml:2"
-    assert configuration.place("elsewhere") == "mesh.yaml"
+    for path, place in (
+        ("agents[0].config_json", "mesh.yaml:4"),
+        ("agents[0].config.model", "mesh.yaml:5"),
+        ("agents[0].delivery.reply", "mesh.yaml:2"),
+        ("elsewhere", "mesh.yaml"),
+    ):
+        assert str(configuration.fault(path, "is odd")) == f"{place}: {path}: is odd"

@@ -1,0 +1,130 @@
+"""`runmesh apply`: agents and bindings from a file."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, tell
+from host_service.cli.options import (
+    AddressOption,
+    DataOption,
+    InsecureOption,
+    JsonOption,
+    Target,
+    target,
+)
+
+if TYPE_CHECKING:
+    from runmesh.admin.v1 import admin_pb2
+
+    from host_service.cli.connection import HostConnection
+    from host_service.configuration import Configuration
+
+_KIND_PREFIX = "CHANGE_KIND_"
+_STANDARD_INPUT = Path("-")
+
+
+def add_to(application: typer.Typer) -> None:
+    """Adds the command to the application."""
+    application.command()(apply)
+
+
+def apply(
+    file: Annotated[
+        Path,
+        typer.Option(
+            "--file", "-f", metavar="FILE", help="YAML with agents: and bindings:; - reads a pipe."
+        ),
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")
+    ] = False,
+    json: JsonOption = False,
+    data: DataOption = None,
+    address: AddressOption = None,
+    insecure: InsecureOption = False,
+) -> int:
+    """Apply a file of agents and bindings.
+
+    What is new is created, what differs is updated: all of it or nothing.
+    """
+    from host_service.configuration import ConfigurationError
+
+    try:
+        answer = _apply(_read(file), dry_run=dry_run, host=target(data, address, insecure))
+    except ConfigurationError as error:
+        for fault in error.faults:
+            tell(str(fault))
+        return EXIT_FAILED
+    if json:
+        from host_service.cli.json_output import print_json_list
+
+        print_json_list(answer.changes)
+    else:
+        _print_changes(answer, dry_run=dry_run)
+    return EXIT_DONE
+
+
+def _read(file: Path) -> "Configuration":
+    from host_service.configuration import load_configuration, read_configuration
+
+    if file != _STANDARD_INPUT:
+        return load_configuration(file)
+    return read_configuration(sys.stdin.buffer.read(), source="standard input")
+
+
+def _apply(
+    configuration: "Configuration", *, dry_run: bool, host: Target
+) -> "admin_pb2.ApplyResponse":
+    import grpc
+    from runmesh.admin.v1 import admin_pb2
+
+    from host_service.cli.connection import CALL_SECONDS, call_host
+    from host_service.cli.refusals import decode
+    from host_service.configuration import ConfigurationError
+
+    if configuration.limits:
+        fault = configuration.fault(
+            "limits", "is for the host itself: start it with 'runmesh up --config', or leave it out"
+        )
+        raise ConfigurationError([fault])
+    request = admin_pb2.ApplyRequest(
+        agents=configuration.agents, bindings=configuration.bindings, dry_run=dry_run
+    )
+
+    async def work(connection: "HostConnection") -> "admin_pb2.ApplyResponse":
+        try:
+            return await connection.admin.Apply(
+                request, metadata=connection.metadata, timeout=CALL_SECONDS
+            )
+        except grpc.aio.AioRpcError as error:
+            fields = decode(error).fields
+            if not fields:
+                raise
+            # The host knows the field, the file knows its line.
+            faults = [configuration.fault(path, rule) for path, rule in fields]
+            raise ConfigurationError(faults) from error
+
+    return call_host(host, work)
+
+
+def _print_changes(answer: "admin_pb2.ApplyResponse", *, dry_run: bool) -> None:
+    from runmesh.admin.v1 import admin_pb2
+
+    from host_service.cli.display import print_table, words
+
+    rows = []
+    for change in answer.changes:
+        kind = words(admin_pb2.ChangeKind.Name(change.kind), _KIND_PREFIX)
+        kind = f"would be {kind}" if dry_run and kind != "unchanged" else kind
+        rows.append([change.object, change.id, kind, ""])
+        rows += [["", "", "", _difference(field)] for field in change.fields]
+    print_table(["OBJECT", "ID", "CHANGE", ""], rows, empty="the file declares nothing")
+
+
+def _difference(field: "admin_pb2.FieldChange") -> str:
+    before = field.before_json if field.HasField("before_json") else "not set"
+    after = field.after_json if field.HasField("after_json") else "not set"
+    return f"{field.field}: {before} -> {after}"

@@ -1,0 +1,147 @@
+"""A connection to a host, by what its data folder or the environment says."""
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import grpc
+from runmesh.admin.v1.admin_pb2_grpc import AdminServiceStub
+from runmesh.v1.discovery_pb2_grpc import DiscoveryServiceStub
+from runmesh.v1.gateway_pb2_grpc import GatewayServiceStub
+
+from host_service.cli.failures import CommandError
+from host_service.cli.options import Target, is_loopback
+from host_service.cli.refusals import decode, explain
+from host_service.cli.running_host import find_host, no_host, operator_key
+
+Result = TypeVar("Result")
+
+# The contract's: a message on any connection is at most 16 MiB.
+MESSAGE_BYTES = 16 * 1024 * 1024
+CALL_SECONDS = 30.0
+# Cancelling answers when the run has ended, and a runner has a grace to end it.
+CANCEL_SECONDS = 60.0
+
+_METADATA_VALUE = re.compile(r"[\x21-\x7e]+")
+
+
+class HostConnection:
+    """The services of one host, and the metadata that every call on them carries.
+
+    Attributes:
+        gateway: Events in, results out.
+        admin: What operators use.
+        discovery: The runners of the mesh.
+        metadata: The API key, as a call's metadata.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, *, api_key: str) -> None:
+        self.gateway = GatewayServiceStub(channel)
+        self.admin = AdminServiceStub(channel)
+        self.discovery = DiscoveryServiceStub(channel)
+        self.metadata = (("authorization", f"Bearer {api_key}"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a host answers, and the key to show there."""
+
+    address: str
+    api_key: str = field(repr=False)
+
+
+def locate(target: Target) -> Endpoint:
+    """Finds out where a host answers; waits for one that is still starting.
+
+    Raises:
+        CommandError: No host runs on the data folder, or the key or the address will not do.
+    """
+    address = target.address or find_host(target.data_folder)
+    return Endpoint(address=address, api_key=_api_key(target))
+
+
+@asynccontextmanager
+async def connect(endpoint: Endpoint) -> AsyncIterator[HostConnection]:
+    """Opens a connection to a host; the first call on it tells whether the host is there."""
+    options = _channel_options(endpoint.address)
+    async with grpc.aio.insecure_channel(endpoint.address, options=options) as channel:
+        yield HostConnection(channel, api_key=endpoint.api_key)
+
+
+def call_host(
+    target: Target,
+    work: Callable[[HostConnection], Awaitable[Result]],
+    *,
+    advice: Mapping[str, str] | None = None,
+) -> Result:
+    """Runs a command's work on a connection of its own.
+
+    Args:
+        target: Which host.
+        work: What to do there.
+        advice: What to do next, by reason, when the host refuses.
+
+    Raises:
+        CommandError: The host is not there, or refused.
+    """
+    endpoint = locate(target)
+
+    async def connected() -> Result:
+        async with connect(endpoint) as connection:
+            return await work(connection)
+
+    try:
+        return asyncio.run(connected())
+    except grpc.aio.AioRpcError as error:
+        raise failure(error, target, advice) from error
+
+
+def failure(
+    error: grpc.aio.AioRpcError, target: Target, advice: Mapping[str, str] | None = None
+) -> CommandError:
+    """What a failed call means to the one who typed the command."""
+    refusal = decode(error)
+    if refusal.from_host or error.code() is not grpc.StatusCode.UNAVAILABLE:
+        return explain(refusal, advice)
+    if target.address is None:
+        return no_host(target.data_folder)
+    return CommandError(f"no host answers at {target.address}", refusal.message.split(": ")[-1])
+
+
+def _channel_options(address: str) -> list[tuple[str, int | str]]:
+    options: list[tuple[str, int | str]] = [
+        ("grpc.max_send_message_length", MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", MESSAGE_BYTES),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+    ]
+    if is_loopback(address):
+        # A proxy that the environment names is for other machines.
+        options.append(("grpc.enable_http_proxy", 0))
+    if address.startswith("unix:"):
+        options.append(("grpc.default_authority", "localhost"))
+    return options
+
+
+def _api_key(target: Target) -> str:
+    api_key = os.environ.get("RUNMESH_API_KEY", "").strip()
+    if target.address is None:
+        api_key = api_key or operator_key(target.data_folder)
+    elif not api_key:
+        # The key in the data folder is for the host there, and goes nowhere else.
+        raise CommandError(
+            f"a host at {target.address} needs a key",
+            "set RUNMESH_API_KEY to one that 'runmesh keys create' made there",
+        )
+    elif not (target.insecure or is_loopback(target.address)):
+        raise CommandError(
+            f"the API key would go to {target.address} without TLS",
+            "reach the host through a tunnel, or allow it with --insecure",
+        )
+    if not _METADATA_VALUE.fullmatch(api_key):
+        raise CommandError("RUNMESH_API_KEY has characters that no API key has")
+    return api_key

@@ -1,0 +1,159 @@
+"""Options that several commands take, and the forms their values must have."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from host_service.settings import default_data_folder
+
+# sockaddr_un.sun_path without its closing zero.
+_LONGEST_SOCKET_PATH = 107
+_HOST_AND_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")
+_NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
+_RUNNER = re.compile(rf"({_NAME}/{_NAME})=(\S+)")
+_DATABASE = re.compile(r"[a-z][a-z0-9]*(?:\+[a-z0-9]+)?://\S*")
+_PASSWORD = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
+
+
+def data_folder(chosen: Path | None) -> Path:
+    """The data folder that a command works with, as an absolute path."""
+    return (chosen.expanduser() if chosen else default_data_folder()).absolute()
+
+
+def listen_address(value: str) -> str:
+    """Checks where to listen: `HOST:PORT`, `[IPV6]:PORT` or `unix:/path`."""
+    if _is_socket(value) or _is_host_and_port(value):
+        return value
+    raise typer.BadParameter(f"{value!r} is not HOST:PORT, [IPV6]:PORT or unix:/absolute/path")
+
+
+def http_address(value: str) -> str:
+    """Checks where to listen for HTTP; empty or `off` means nowhere."""
+    if value in {"", "off"}:
+        return ""
+    if _is_host_and_port(value):
+        return value
+    raise typer.BadParameter(f"{value!r} is not HOST:PORT, [IPV6]:PORT, or off")
+
+
+def dial_address(value: str) -> str:
+    """Checks what to connect to: as for listening, or a name that DNS resolves."""
+    if _is_socket(value) or _is_host_and_port(value) or _is_dns(value):
+        return value
+    raise typer.BadParameter(f"{value!r} is not HOST:PORT, unix:/absolute/path or dns:///NAME:PORT")
+
+
+def positive_number(value: str) -> int:
+    """Checks a count of things."""
+    number = whole_number(value)
+    if number == 0:
+        raise typer.BadParameter(f"{value!r} is not a whole number above 0")
+    return number
+
+
+def whole_number(value: str) -> int:
+    """Checks a number that the contract has 64 bits for."""
+    # A default comes as the number that it is.
+    if not re.fullmatch(r"[0-9]{1,19}", str(value)) or int(value) >= 2**63:
+        raise typer.BadParameter(f"{value!r} is not a whole number")
+    return int(value)
+
+
+def static_runner(value: str) -> tuple[str, str]:
+    """Splits `author/name=ADDRESS` into the plugin's id and where it listens."""
+    match = _RUNNER.fullmatch(value)
+    if not match:
+        raise typer.BadParameter(
+            f"{value!r} is not AUTHOR/NAME=ADDRESS, such as acme/helpdesk=127.0.0.1:7443"
+        )
+    return match[1], dial_address(match[2])
+
+
+def database_url(value: str) -> str:
+    """Checks the form of a database URL; its password stays out of the message."""
+    if _DATABASE.fullmatch(value):
+        return value
+    shown = _PASSWORD.sub(r"\1:***@", value)
+    raise typer.BadParameter(
+        f"{shown!r} is not a database URL, such as postgresql+psycopg://USER@HOST/NAME "
+        "or sqlite:////absolute/path.db"
+    )
+
+
+def is_loopback(address: str) -> bool:
+    """Whether what is sent to an address stays on this machine."""
+    if address.startswith("unix:"):
+        return True
+    host = address.removeprefix("dns:///").rpartition(":")[0].strip("[]").lower()
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
+def _is_socket(value: str) -> bool:
+    if not value.startswith("unix:/"):
+        return False
+    path = value.removeprefix("unix:")
+    size = len(os.fsencode(path))
+    if size > _LONGEST_SOCKET_PATH:
+        raise typer.BadParameter(
+            f"{path!r} has {size} bytes; a socket's path has at most {_LONGEST_SOCKET_PATH}"
+        )
+    return True
+
+
+def _is_host_and_port(value: str) -> bool:
+    match = _HOST_AND_PORT.fullmatch(value)
+    return match is not None and int(match[1]) <= 65535
+
+
+def _is_dns(value: str) -> bool:
+    return value.startswith("dns:///") and _is_host_and_port(value.removeprefix("dns:///"))
+
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        envvar="RUNMESH_DATA",
+        file_okay=False,
+        help="The data folder.  [default: $XDG_DATA_HOME/runmesh]",
+        show_default=False,
+    ),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="ADDRESS",
+        envvar="RUNMESH_ADDRESS",
+        parser=dial_address,
+        help="A host elsewhere, HOST:PORT; its API key comes from RUNMESH_API_KEY.",
+    ),
+]
+InsecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        envvar="RUNMESH_INSECURE",
+        help="With --address: send the API key over a network without TLS.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON with the contract's names.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which host a command talks to: the one on a data folder, or one at an address."""
+
+    data_folder: Path
+    address: str | None = None
+    insecure: bool = False
+
+
+def target(data: Path | None, address: str | None, insecure: bool) -> Target:
+    """Makes a target of the three options that choose it."""
+    return Target(data_folder=data_folder(data), address=address, insecure=insecure)

@@ -1,0 +1,91 @@
+"""Runners, instances and faulty manifests, for people and as JSON."""
+
+from datetime import UTC, datetime
+
+from runmesh.v1 import discovery_pb2
+
+from host_service.cli.display import print_table, words
+from host_service.cli.failures import one_line
+from host_service.cli.json_output import Json, to_json
+from host_service.cli.runners import Listed
+from host_service.cli.times import how_long_ago
+
+
+def listing(mesh: discovery_pb2.ListRunnersResponse, listed: Listed) -> list[Json]:
+    """What was asked for, with the contract's names; a runner has its instances with it."""
+    if listed is Listed.INSTANCES:
+        return [to_json(instance) for instance in mesh.instances]
+    if listed is Listed.FAULTS:
+        return [to_json(fault) for fault in mesh.faults]
+    return [
+        {
+            **to_json(runner),
+            "instances": [
+                to_json(instance) for instance in mesh.instances if runner.id in instance.runner_ids
+            ],
+        }
+        for runner in mesh.runners
+    ]
+
+
+def print_mesh(mesh: discovery_pb2.ListRunnersResponse, only: Listed | None) -> None:
+    """Prints what was asked for as tables."""
+    if only in {None, Listed.RUNNERS}:
+        _print_runners(mesh)
+    if only in {None, Listed.INSTANCES}:
+        _print_instances(mesh, apart=only is None)
+    if only is Listed.FAULTS or (only is None and mesh.faults):
+        _print_faults(mesh, apart=only is None)
+
+
+def _print_runners(mesh: discovery_pb2.ListRunnersResponse) -> None:
+    print_table(
+        ["RUNNER", "VERSION", "NAME"],
+        [
+            [
+                runner.id,
+                runner.version,
+                runner.label.text.get("en_US")
+                or next(iter(runner.label.text.values()), runner.name),
+            ]
+            for runner in mesh.runners
+        ],
+        empty="no runners",
+    )
+
+
+def _print_instances(mesh: discovery_pb2.ListRunnersResponse, *, apart: bool) -> None:
+    now = datetime.now(UTC)
+    rows = []
+    for instance in mesh.instances:
+        state = words(discovery_pb2.InstanceState.Name(instance.state), "INSTANCE_STATE_")
+        most = f" of {instance.max_concurrent_runs}" if instance.max_concurrent_runs else ""
+        since = how_long_ago(instance.since, now=now) if instance.HasField("since") else ""
+        rows.append(
+            [
+                instance.plugin_id,
+                state,
+                since,
+                f"{instance.active_runs}{most}",
+                instance.found_by,
+                one_line(instance.reason),
+            ]
+        )
+    print_table(
+        ["PLUGIN", "STATE", "SINCE", "RUNS", "FOUND BY", "REASON"],
+        rows,
+        empty="no instances",
+        after_blank_line=apart,
+    )
+
+
+def _print_faults(mesh: discovery_pb2.ListRunnersResponse, *, apart: bool) -> None:
+    print_table(
+        ["PLUGIN", "RUNNER", "FIELD", "WHAT IS WRONG"],
+        [
+            [fault.plugin_id, fault.runner_id, fault.field, one_line(fault.rule)]
+            for fault in mesh.faults
+        ],
+        empty="no faulty manifests",
+        after_blank_line=apart,
+    )

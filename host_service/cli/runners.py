@@ -1,0 +1,62 @@
+"""`runmesh runners`: the runners of the mesh and the processes that serve them."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from host_service.cli.options import AddressOption, DataOption, InsecureOption, JsonOption, target
+
+if TYPE_CHECKING:
+    from runmesh.v1 import discovery_pb2
+
+    from host_service.cli.connection import HostConnection
+
+
+class Listed(StrEnum):
+    """What there is to list of a mesh."""
+
+    RUNNERS = "runners"
+    INSTANCES = "instances"
+    FAULTS = "faults"
+
+
+def add_to(application: typer.Typer) -> None:
+    """Adds the group to the application."""
+    group = typer.Typer(help="List runners and their instances.", rich_markup_mode=None)
+    # A group, although it has one command so far: without this Typer would leave the name out.
+    group.callback()(lambda: None)
+    group.command("list")(list_runners)
+    application.add_typer(group, name="runners")
+
+
+def list_runners(
+    only: Annotated[
+        Listed | None,
+        typer.Option(help="List only these. With --json: runners, when nothing is said."),
+    ] = None,
+    json: JsonOption = False,
+    data: DataOption = None,
+    address: AddressOption = None,
+    insecure: InsecureOption = False,
+) -> None:
+    """List runners and the instances that serve them.
+
+    Manifests that were left out are listed with what is wrong with them.
+    """
+    from runmesh.v1 import discovery_pb2
+
+    from host_service.cli.connection import CALL_SECONDS, call_host
+    from host_service.cli.json_output import print_json
+    from host_service.cli.runner_display import listing, print_mesh
+
+    async def work(host: "HostConnection") -> "discovery_pb2.ListRunnersResponse":
+        return await host.discovery.ListRunners(
+            discovery_pb2.ListRunnersRequest(), metadata=host.metadata, timeout=CALL_SECONDS
+        )
+
+    mesh = call_host(target(data, address, insecure), work)
+    if json:
+        print_json(listing(mesh, only or Listed.RUNNERS))
+    else:
+        print_mesh(mesh, only)

@@ -1,0 +1,131 @@
+"""`runmesh up`: run a host."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from host_service.cli.failures import CommandError
+from host_service.cli.options import (
+    DataOption,
+    data_folder,
+    database_url,
+    http_address,
+    listen_address,
+    static_runner,
+)
+from host_service.settings import DEFAULT_GRPC_ADDRESS, DEFAULT_HTTP_ADDRESS
+
+
+class LogLevel(StrEnum):
+    """How much a host logs."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def add_to(application: typer.Typer) -> None:
+    """Adds the command to the application."""
+    application.command()(up)
+
+
+def up(
+    data: DataOption = None,
+    grpc: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            envvar="RUNMESH_GRPC",
+            parser=listen_address,
+            help="Where gRPC listens, or unix:/path; port 0 takes any free one.",
+        ),
+    ] = DEFAULT_GRPC_ADDRESS,
+    http: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            envvar="RUNMESH_HTTP",
+            parser=http_address,
+            help="Where /healthz and /readyz are served; off: nowhere.",
+        ),
+    ] = DEFAULT_HTTP_ADDRESS,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="RUNMESH_DATABASE",
+            parser=database_url,
+            help="The database.  [default: a SQLite file in the data folder]",
+        ),
+    ] = None,
+    plugins: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            envvar="RUNMESH_PLUGINS",
+            exists=True,
+            file_okay=False,
+            help="A folder of plugins, beside plugins/ in the data folder; may be repeated.",
+        ),
+    ] = None,
+    runner: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="AUTHOR/NAME=ADDRESS",
+            envvar="RUNMESH_RUNNER",
+            parser=static_runner,
+            help="A runner that somebody else runs; may be repeated.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="RUNMESH_CONFIG",
+            exists=True,
+            dir_okay=False,
+            help="A YAML file with agents, bindings and limits to have.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            envvar="RUNMESH_INSECURE",
+            help="Allow an address that others can reach, without TLS.",
+        ),
+    ] = False,
+    log_level: Annotated[
+        LogLevel, typer.Option(envvar="RUNMESH_LOG_LEVEL", help="How much is logged.")
+    ] = LogLevel.INFO,
+    quit_with_stdin: Annotated[bool, typer.Option("--quit-with-stdin", hidden=True)] = False,
+) -> int:
+    """Run a host.
+
+    It runs until SIGTERM or Ctrl-C: then it takes nothing new, lets runs end, and leaves. The data
+    folder tells the other commands where it listens.
+    """
+    from host_service.errors import StartupError
+    from host_service.server import run_host
+    from host_service.settings import Settings
+
+    settings = Settings(
+        data_folder=data_folder(data),
+        grpc_address=grpc,
+        http_address=http,
+        database_url=database,
+        plugin_folders=tuple(folder.absolute() for folder in plugins or ()),
+        # The parser has made pairs of them, which Typer's annotations cannot say.
+        static_runners=tuple(runner or ()),  # type: ignore[arg-type]
+        config_file=config.absolute() if config else None,
+        insecure=insecure,
+        log_level=log_level.value,
+        quit_with_stdin=quit_with_stdin,
+    )
+    try:
+        return run_host(settings)
+    except StartupError as error:
+        raise CommandError(error.message, error.advice) from error
