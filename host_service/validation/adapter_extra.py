@@ -1,8 +1,9 @@
 """Takes out of what an adapter adds to an event whatever a runner must not be handed.
 
-Dropped, at any depth, are entries whose name begins with `_`, looks like a secret (secret, token, key, password,
-credential), or names a permission: the word itself, an area of `RunnerPermissions` with one of its rights
-(`models.invoke`), or the value of one of its enums. Dropping too much costs an entry; dropping too little costs a secret.
+Dropped, at any depth, are entries whose name begins with `_`, looks like a secret (secret, token,
+key, password, credential), or names a permission: the word itself, an area of `RunnerPermissions`
+with one of its rights (`models.invoke`), or the value of one of its enums. Dropping too much costs
+an entry; dropping too little costs a secret.
 """
 
 import json
@@ -27,8 +28,8 @@ def filter_adapter_extra(json_text: str) -> tuple[str | None, list[str]]:
         json_text: The object, as the rules let it pass.
 
     Returns:
-        The text of what may stay, the very same where nothing was dropped, and None where nothing is left; and the paths of
-        what was dropped, such as `auth.token`.
+        The text of what may stay, the very same where nothing was dropped, and None where nothing
+        is left; and the paths of what was dropped, such as `auth.token`.
 
     Raises:
         ValueError: The text is not a JSON object.
@@ -80,14 +81,14 @@ def _is_unfit(name: str) -> bool:
 
 
 def _permission_names() -> Iterator[str]:
-    """Yields the names of permissions in lower case without separators, so that any way to write them is found."""
+    """Yields permissions in lower case without separators, to find them however written."""
     for field in RunnerPermissions.DESCRIPTOR.fields:
         area = field.name.replace("_", "")
         if field.enum_type is None:
             yield area
             continue
         prefix = re.sub("(?<!^)(?=[A-Z])", "_", field.enum_type.name).upper()
-        for value in field.enum_type.values:
+        for value in field.enum_type.values[1:]:
             right = value.name.removeprefix(f"{prefix}_").replace("_", "").lower()
             for owner in (area, area.removesuffix("s"), prefix.replace("_", "").lower()):
                 yield owner + right

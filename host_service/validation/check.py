@@ -1,13 +1,14 @@
 """Checks a message against the rules, and tells every fault at once.
 
-Each message type of the contract is compiled once (`compiled`). Two checks need no walk over a message that passes:
-U+0000 is looked for in the serialized bytes, and the limits of whole messages are compared with their length.
+Each message type of the contract is compiled once (`compiled`). Two checks need no walk over a
+message that passes: U+0000 is looked for in the serialized bytes, and the limits of whole messages
+are compared with their length.
 """
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.message import Message
 from runmesh.admin.v1 import admin_pb2
@@ -24,7 +25,7 @@ from runmesh.v1 import (
     types_pb2,
 )
 
-from host_service.validation.compiled import CompiledMessage, compile_files
+from host_service.validation.compiled import Check, compile_files
 from host_service.validation.rule_kinds import PlainText
 from host_service.validation.rules import MESSAGE_SIZES, RULES
 from host_service.validation.tree import walk, walk_texts
@@ -53,12 +54,12 @@ class Validator:
     """Applies the rules to messages of the contract.
 
     Args:
-        limits: Sizes in bytes that an operator set, by the names of `GetHostResponse.limits`. What is not in it is as the
-            contract says; names that no rule has are passed over.
+        limits: Sizes in bytes that an operator set, by the names of `GetHostResponse.limits`. What
+            is not in it is as the contract says; names that no rule has are passed over.
     """
 
     def __init__(self, limits: Mapping[str, int | float] = MappingProxyType({})) -> None:
-        self._messages: Mapping[str, CompiledMessage] = compile_files(_FILES, RULES, limits)
+        self._checks: Mapping[Any, Check] = compile_files(_FILES, RULES, limits)
         self._sizes = {name: size.at(limits) for name, size in MESSAGE_SIZES.items()}
         self._smallest = min(size.limit for size in self._sizes.values())
 
@@ -75,16 +76,19 @@ class Validator:
         Raises:
             KeyError: The message is none of the contract's.
         """
-        compiled = self._messages[message.DESCRIPTOR.full_name]
+        check = self._checks[message.DESCRIPTOR]
         serialized = message.SerializePartialToString()
         found: list[Violation] = []
         if len(serialized) > self._smallest:
             found.extend(islice(self._oversized(message), MOST_VIOLATIONS))
         if not found:
-            # What is too large is not read: nobody waits for the faults of something that is refused anyway.
-            compiled.check(message, found)
+            # What is too large is not read: nobody waits for the faults of something that is
+            # refused anyway.
+            check(message, found)
             if b"\0" in serialized:
                 found.extend(islice(_find_zeros(message), MOST_VIOLATIONS))
+        if not found:
+            return found
         return [violation.below(path) for violation in found[:MOST_VIOLATIONS]]
 
     def _oversized(self, message: Message) -> Iterator[Violation]:

@@ -1,37 +1,37 @@
 """Rules compiled into closures, one set for each message type.
 
-What most fields have (texts within bounds, numbers that are not negative) is judged for a whole message by a few calls into
-C. Only where that says no are its fields asked one by one, and only then are paths and shapes worked out: a nested message
-tells its faults from its own point of view, and the levels above put their part of the path in front.
+What most fields have (texts within bounds, numbers that are not negative) is judged for a whole
+message by a few calls into C. Only where that says no are its fields asked one by one, and only
+then are paths and shapes worked out: a nested message tells its faults from its own point of view,
+and the levels above put their part of the path in front.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
+from operator import attrgetter, le
 from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor, OneofDescriptor
-from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from host_service.validation.json_text import passes_quickly
 from host_service.validation.rule_kinds import (
     CheckedApart,
     Each,
     Finite,
     Instant,
+    Json,
     LastPart,
     Length,
     MaxSize,
     MetadataEntries,
     NotNegative,
+    Pattern,
     Required,
     Rule,
     Span,
 )
-from host_service.validation.violation import (
-    MOST_VIOLATIONS,
-    Violation,
-    find_violation,
-)
+from host_service.validation.tree import is_map
+from host_service.validation.violation import MOST_VIOLATIONS, Violation, find_violation
 
 Check = Callable[[Any, list[Violation]], None]
 """Looks at a message and adds what breaks a rule, told from the message's own point of view."""
@@ -57,185 +57,229 @@ _FLOATS: Final = frozenset({FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTY
 _LONGEST_CHARACTER: Final = 4
 
 
-class CompiledMessage:
-    """The rules of one message type. It is filled in after all types have one, so that they can refer to each other."""
-
-    __slots__ = ("_check_fields", "_check_rest", "_passes")
-
-    def __init__(self) -> None:
-        self._passes: Callable[[Any], bool] = _always
-        self._check_fields: tuple[Check, ...] = ()
-        self._check_rest: tuple[Check, ...] = ()
-
-    def fill(self, fields: "_FieldChecks") -> None:
-        """Takes over what the fields of the type need."""
-        self._passes = fields.quick()
-        self._check_fields = tuple(fields.counted)
-        self._check_rest = tuple(fields.rest)
-
-    def check(self, message: Any, found: list[Violation]) -> None:
-        """Adds what breaks a rule."""
-        if not self._passes(message):
-            for check in self._check_fields:
-                check(message, found)
-        for check in self._check_rest:
-            check(message, found)
-
-
 def compile_files(
     files: Iterable[FileDescriptor],
     rules: Mapping[str, tuple[Rule, ...]],
     limits: Mapping[str, int | float],
-) -> Mapping[str, CompiledMessage]:
-    """Compiles every message type of some files, by full name."""
-    types = [descriptor for file in files for descriptor in file.message_types_by_name.values()]
-    compiled = {descriptor.full_name: CompiledMessage() for descriptor in types}
-    for descriptor in types:
-        compiled[descriptor.full_name].fill(_compile(descriptor, rules, limits, compiled))
-    return compiled
+) -> Mapping[Descriptor, Check]:
+    """Compiles every message type of some files, whatever types they refer to included."""
+    compiler = _Compiler(rules, limits)
+    for file in files:
+        for descriptor in file.message_types_by_name.values():
+            compiler.compile(descriptor)
+    return compiler.checks
+
+
+class _Compiler:
+    """Makes the check of a message type when it is first asked for, those of its fields before it.
+
+    Message types of the contract do not contain themselves, at no remove.
+    """
+
+    def __init__(
+        self, rules: Mapping[str, tuple[Rule, ...]], limits: Mapping[str, int | float]
+    ) -> None:
+        self._rules = rules
+        self._limits = limits
+        self.checks: dict[Descriptor, Check] = {}
+
+    def compile(self, descriptor: Descriptor) -> Check:
+        """Returns the check of a message type."""
+        if descriptor not in self.checks:
+            self.checks[descriptor] = self._fields(descriptor).message_check()
+        return self.checks[descriptor]
+
+    def _fields(self, descriptor: Descriptor) -> "_FieldChecks":
+        checks = _FieldChecks()
+        choices: dict[str, dict[str, Check]] = {}
+        for field in descriptor.fields:
+            if any(isinstance(rule, CheckedApart) for rule in self._rules_of(field)):
+                continue
+            oneof = _real_oneof(field)
+            if oneof is None:
+                self._add(field, checks)
+                continue
+            if oneof.name not in choices:
+                choices[oneof.name] = {}
+                required = _REQUIRED in self._rules.get(oneof.full_name, ())
+                checks.rest.append(_oneof_check(oneof, choices[oneof.name], required=required))
+            alone = _FieldChecks()
+            self._add(field, alone)
+            for check in (*alone.counted, *alone.rest):
+                choices[oneof.name][field.name] = check
+        return checks
+
+    def _rules_of(self, field: FieldDescriptor) -> tuple[Rule, ...]:
+        return tuple(
+            rule.at(self._limits) if isinstance(rule, MaxSize) else rule
+            for rule in self._rules.get(field.full_name, ())
+        )
+
+    def _add(self, field: FieldDescriptor, checks: "_FieldChecks") -> None:
+        rules = self._rules_of(field)
+        if is_map(field):
+            every = (*rules, *(_METADATA if field.name == "metadata" else ()))
+            if every:
+                checks.rest.append(_single_check(field, every))
+        elif field.is_repeated:
+            checks.rest.extend(_list_checks(field, rules))
+            if field.message_type is not None:
+                checks.rest.append(_each_message_check(field, self.compile(field.message_type)))
+        elif field.message_type is None:
+            checks.add_scalar(field, rules)
+        elif times := _WELL_KNOWN.get(field.message_type.full_name):
+            checks.rest.append(_single_check(field, times))
+        else:
+            nested = self.compile(field.message_type)
+            checks.rest.append(_message_check(field, nested, required=_REQUIRED in rules))
 
 
 class _FieldChecks:
     """What the fields of one message type need, sorted by how it is looked at."""
 
     def __init__(self) -> None:
-        # Fields that `quick` judges together, and their single checks for when it says no.
+        # Fields that are judged together, and their single checks for when the judgement is no.
         self.counted: list[Check] = []
-        self.texts: list[tuple[str, Length]] = []
-        self.numbers: list[str] = []
+        self._texts: list[tuple[str, Length]] = []
+        self._numbers: list[str] = []
         # Everything else, looked at one by one.
         self.rest: list[Check] = []
 
-    def quick(self) -> Callable[[Any], bool]:
-        """Returns a judgement on all counted fields at once: True means that none breaks a rule."""
-        required = [(name, rule) for name, rule in self.texts if rule.minimum]
-        optional = [(name, rule) for name, rule in self.texts if not rule.minimum]
-        judgements = [_texts_pass(group) for group in (required, optional) if group]
-        if self.numbers:
-            judgements.append(_numbers_pass(self.numbers))
-        return _all_of(judgements)
+    def add_scalar(self, field: FieldDescriptor, rules: tuple[Rule, ...]) -> None:
+        """Takes a single value that is no message."""
+        if field.enum_type is not None:
+            if _REQUIRED in rules:
+                self.rest.append(_enum_check(field))
+        elif field.cpp_type in _INTEGERS:
+            self._add_integer(field, rules)
+        elif field.cpp_type in _FLOATS:
+            self.rest.append(_single_check(field, (*_FINITE, *rules)))
+        elif rules:
+            self._add_text(field, rules)
+
+    def message_check(self) -> Check:
+        """Returns the check of a message with these fields."""
+        passes, counted, rest = self._together(), tuple(self.counted), tuple(self.rest)
+
+        def check_all(message: Any, found: list[Violation]) -> None:
+            if not passes(message):
+                for check in counted:
+                    check(message, found)
+            for check in rest:
+                check(message, found)
+
+        def check_rest(message: Any, found: list[Violation]) -> None:
+            for check in rest:
+                check(message, found)
+
+        if counted:
+            return check_all
+        return rest[0] if len(rest) == 1 else check_rest
+
+    def _add_integer(self, field: FieldDescriptor, rules: tuple[Rule, ...]) -> None:
+        if rules:
+            self.rest.append(_single_check(field, (*_NOT_NEGATIVE, *rules)))
+        else:
+            # An absent number reads as 0, and that is not negative.
+            self._numbers.append(field.name)
+            self.counted.append(_single_check(field, _NOT_NEGATIVE))
+
+    def _add_text(self, field: FieldDescriptor, rules: tuple[Rule, ...]) -> None:
+        """Takes texts and bytes."""
+        alone = tuple(rule for rule in rules if not isinstance(rule, LastPart))
+        lengths = [rule for rule in alone if isinstance(rule, Length)]
+        plain = lengths and not field.has_presence and lengths[0].minimum <= 1
+        if plain and set(alone) <= {_REQUIRED, *lengths}:
+            self._texts.append((field.name, lengths[0]))
+            self.counted.append(_single_check(field, alone))
+        else:
+            self.rest.append(_single_check(field, alone))
+        self.rest.extend(_beside_check(field, rule) for rule in rules if isinstance(rule, LastPart))
+
+    def _together(self) -> Callable[[Any], bool]:
+        """Returns a judgement on all counted fields: True means that none breaks a rule."""
+        texts = _texts_pass(self._texts) if self._texts else None
+        numbers = _numbers_pass(self._numbers) if self._numbers else None
+        if texts and numbers:
+            return lambda message: texts(message) and numbers(message)
+        return texts or numbers or (lambda _message: True)
 
 
-def _compile(
-    descriptor: Descriptor,
-    rules: Mapping[str, tuple[Rule, ...]],
-    limits: Mapping[str, int | float],
-    compiled: Mapping[str, CompiledMessage],
-) -> _FieldChecks:
-    checks = _FieldChecks()
-    for oneof in descriptor.oneofs:
-        if _REQUIRED in rules.get(oneof.full_name, ()):
-            checks.rest.append(_oneof_is_set(oneof))
-    for field in descriptor.fields:
-        own = tuple(
-            rule.at(limits) if isinstance(rule, MaxSize) else rule
-            for rule in rules.get(field.full_name, ())
-        )
-        _compile_field(field, own, checks, compiled)
-    return checks
+def _real_oneof(field: FieldDescriptor) -> OneofDescriptor | None:
+    """Returns the oneof that a field is a choice of; not the one that stands for `optional`."""
+    oneof = field.containing_oneof
+    return oneof if oneof is not None and len(oneof.fields) > 1 else None
 
 
-def _compile_field(
-    field: FieldDescriptor,
-    rules: tuple[Rule, ...],
-    checks: _FieldChecks,
-    compiled: Mapping[str, CompiledMessage],
-) -> None:
-    if _is_map(field):
-        checks.rest.extend(_map_checks(field, rules))
-    elif field.is_repeated:
-        checks.rest.extend(_list_checks(field, rules, compiled))
-    elif field.message_type is not None:
-        checks.rest.extend(_message_checks(field, rules, compiled))
-    elif field.enum_type is not None:
-        if _REQUIRED in rules:
-            checks.rest.append(_enum_check(field))
-    elif field.cpp_type in _INTEGERS:
-        _compile_integer(field, rules, checks)
-    elif field.cpp_type in _FLOATS:
-        checks.rest.append(_single_check(field, (*_FINITE, *rules)))
-    elif field.cpp_type == FieldDescriptor.CPPTYPE_STRING and rules:
-        _compile_text(field, rules, checks)
-
-
-def _compile_integer(field: FieldDescriptor, rules: tuple[Rule, ...], checks: _FieldChecks) -> None:
-    if rules:
-        checks.rest.append(_single_check(field, (*_NOT_NEGATIVE, *rules)))
-    else:
-        # An absent number reads as 0, and that is not negative.
-        checks.numbers.append(field.name)
-        checks.counted.append(_single_check(field, _NOT_NEGATIVE))
-
-
-def _compile_text(field: FieldDescriptor, rules: tuple[Rule, ...], checks: _FieldChecks) -> None:
-    """Takes texts and bytes."""
-    alone = tuple(rule for rule in rules if not isinstance(rule, LastPart))
-    lengths = [rule for rule in alone if isinstance(rule, Length)]
-    if lengths and not field.has_presence and set(alone) <= {_REQUIRED, *lengths}:
-        checks.texts.append((field.name, lengths[0]))
-        checks.counted.append(_single_check(field, alone))
-    else:
-        checks.rest.append(_single_check(field, alone))
-    checks.rest.extend(_beside_check(field, rule) for rule in rules if isinstance(rule, LastPart))
-
-
-def _texts_pass(group: list[tuple[str, Length]]) -> Callable[[Any], bool]:
+def _texts_pass(texts: list[tuple[str, Length]]) -> Callable[[Any], bool]:
     """Judges texts by their characters: what is short enough by these is short enough in bytes."""
-    least = min(rule.minimum for _, rule in group)
-    most = min(rule.maximum for _, rule in group) // _LONGEST_CHARACTER
-    names = [name for name, _ in group]
-    get = attrgetter(*names)
-    if len(names) == 1:
-        return lambda message: least <= len(get(message)) <= most
-    if least:
-        return lambda message: (
-            min(lengths := [len(text) for text in get(message)]) >= least and max(lengths) <= most
-        )
-    return lambda message: max(map(len, get(message))) <= most
+    ordered = sorted(texts, key=lambda text: text[1].minimum == 0)
+    required = sum(rule.minimum > 0 for _, rule in ordered)
+    most = tuple(rule.maximum // _LONGEST_CHARACTER for _, rule in ordered)
+    get = _all_values([name for name, _ in ordered])
+    if len(ordered) == 1:
+        get_one, longest = attrgetter(ordered[0][0]), most[0]
+        return lambda message: required <= len(get_one(message)) <= longest
+    if len(set(most)) == 1 and not required:
+        longest = most[0]
+        return lambda message: max(map(len, get(message))) <= longest
+    return lambda message: (
+        all(map(le, map(len, values := get(message)), most)) and "" not in values[:required]
+    )
 
 
 def _numbers_pass(names: list[str]) -> Callable[[Any], bool]:
+    get = _all_values(names)
+    return lambda message: bool(min(get(message)) >= 0)
+
+
+def _all_values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Makes a reader of some fields that always gives a tuple."""
     get = attrgetter(*names)
-    if len(names) == 1:
-        return lambda message: bool(get(message) >= 0)
-    return lambda message: min(get(message)) >= 0
-
-
-def _always(_message: Any) -> bool:
-    return True
-
-
-def _all_of(judgements: list[Callable[[Any], bool]]) -> Callable[[Any], bool]:
-    match judgements:
-        case []:
-            return _always
-        case [one]:
-            return one
-        case [one, other]:
-            return lambda message: one(message) and other(message)
-    return lambda message: all(judge(message) for judge in judgements)
+    return get if len(names) > 1 else lambda message: (get(message),)
 
 
 def _single_check(field: FieldDescriptor, rules: tuple[Rule, ...]) -> Check:
     """Looks at one value; one that is absent and need not be there breaks no rule."""
-    name, get = field.name, attrgetter(field.name)
+    name, get, passes = field.name, attrgetter(field.name), _value_passes(rules)
 
-    def check(message: Any, found: list[Violation]) -> None:
+    def check_always(message: Any, found: list[Violation]) -> None:
+        if not passes(get(message)):
+            explain(message, found)
+
+    def check_present(message: Any, found: list[Violation]) -> None:
+        if message.HasField(name) and not passes(get(message)):
+            explain(message, found)
+
+    def check_given(message: Any, found: list[Violation]) -> None:
+        if (value := get(message)) and not passes(value):
+            explain(message, found)
+
+    def explain(message: Any, found: list[Violation]) -> None:
         violation = find_violation(name, rules, get(message))
         if violation:
             found.append(violation)
 
-    def check_present(message: Any, found: list[Violation]) -> None:
-        if message.HasField(name):
-            check(message, found)
-
-    def check_given(message: Any, found: list[Violation]) -> None:
-        if get(message):
-            check(message, found)
-
     if _REQUIRED in rules:
-        return check
+        return check_always
     return check_present if field.has_presence else check_given
+
+
+def _value_passes(rules: tuple[Rule, ...]) -> Callable[[Any], bool]:
+    """Judges a value as fast as its rules allow; a no means that the rules must be asked."""
+    match rules:
+        case [Json(only_object=False)]:
+            return passes_quickly
+        case [Json()]:
+            return lambda text: text[:1] == "{" and passes_quickly(text)
+        case [rule]:
+            fault = rule.fault
+            return lambda value: fault(value) is None
+        case [Required(), Length() as length, Pattern() as pattern]:
+            # What a pattern lets pass is never empty, and a character is one byte at least.
+            most, fullmatch = length.maximum // _LONGEST_CHARACTER, pattern.fullmatch
+            return lambda text: len(text) <= most and fullmatch(text) is not None
+    return lambda value: all(rule.fault(value) is None for rule in rules)
 
 
 def _beside_check(field: FieldDescriptor, rule: LastPart) -> Check:
@@ -253,7 +297,8 @@ def _beside_check(field: FieldDescriptor, rule: LastPart) -> Check:
 
 def _enum_check(field: FieldDescriptor) -> Check:
     name, get = field.name, attrgetter(field.name)
-    known = frozenset(value.number for value in field.enum_type.values if value.number)
+    values = field.enum_type.values if field.enum_type else []
+    known = frozenset(value.number for value in values if value.number)
 
     def check(message: Any, found: list[Violation]) -> None:
         number = get(message)
@@ -264,52 +309,45 @@ def _enum_check(field: FieldDescriptor) -> Check:
     return check
 
 
-def _oneof_is_set(oneof: OneofDescriptor) -> Check:
-    """Demands a choice; one from a later version of the contract is a choice too, which the reader skips."""
+def _oneof_check(oneof: OneofDescriptor, choices: Mapping[str, Check], *, required: bool) -> Check:
+    """Looks at the choice that was made, and demands one where the rules do.
+
+    A choice from a later version of the contract is one too.
+    """
     name = oneof.name
 
     def check(message: Any, found: list[Violation]) -> None:
-        if message.WhichOneof(name) is None and not len(UnknownFieldSet(message)):
-            found.append(Violation(name, _REQUIRED.words, "not set"))
+        chosen = message.WhichOneof(name)
+        if chosen is None:
+            if required and not len(UnknownFieldSet(message)):
+                found.append(Violation(name, _REQUIRED.words, "not set"))
+        elif chosen in choices:
+            choices[chosen](message, found)
 
     return check
 
 
-def _message_checks(
-    field: FieldDescriptor, rules: tuple[Rule, ...], compiled: Mapping[str, CompiledMessage]
-) -> list[Check]:
+def _message_check(field: FieldDescriptor, nested: Check, *, required: bool) -> Check:
     name, get = field.name, attrgetter(field.name)
-    if any(isinstance(rule, CheckedApart) for rule in rules):
-        return []
-    kind = field.message_type.full_name
-    if kind in _WELL_KNOWN:
-        return [_single_check(field, _WELL_KNOWN[kind])]
-    nested, required = compiled[kind], _REQUIRED in rules
 
     def check(message: Any, found: list[Violation]) -> None:
         if message.HasField(name):
             before = len(found)
-            nested.check(get(message), found)
+            nested(get(message), found)
             if len(found) > before:
                 _put_in_front(name, found, before)
         elif required:
             found.append(Violation(name, _REQUIRED.words, "not set"))
 
-    return [check]
+    return check
 
 
-def _list_checks(
-    field: FieldDescriptor, rules: tuple[Rule, ...], compiled: Mapping[str, CompiledMessage]
-) -> list[Check]:
-    if any(isinstance(rule, CheckedApart) for rule in rules):
-        return []
+def _list_checks(field: FieldDescriptor, rules: tuple[Rule, ...]) -> list[Check]:
     each = tuple(rule for rule in rules if isinstance(rule, Each))
     whole = tuple(rule for rule in rules if rule not in each)
     checks = [_single_check(field, whole)] if whole else []
     if each:
         checks.append(_each_check(field, each))
-    if field.message_type is not None:
-        checks.append(_each_message_check(field, compiled[field.message_type.full_name]))
     return checks
 
 
@@ -327,13 +365,16 @@ def _each_check(field: FieldDescriptor, rules: tuple[Rule, ...]) -> Check:
     return check
 
 
-def _each_message_check(field: FieldDescriptor, nested: CompiledMessage) -> Check:
+def _each_message_check(field: FieldDescriptor, nested: Check) -> Check:
     name, get = field.name, attrgetter(field.name)
 
     def check(message: Any, found: list[Violation]) -> None:
+        entries = get(message)
+        if not entries:
+            return
         before = len(found)
-        for index, entry in enumerate(get(message)):
-            nested.check(entry, found)
+        for index, entry in enumerate(entries):
+            nested(entry, found)
             if len(found) > before:
                 _put_in_front(f"{name}[{index}]", found, before)
                 before = len(found)
@@ -341,16 +382,6 @@ def _each_message_check(field: FieldDescriptor, nested: CompiledMessage) -> Chec
                     return
 
     return check
-
-
-def _map_checks(field: FieldDescriptor, rules: tuple[Rule, ...]) -> list[Check]:
-    """Takes maps: metadata by its name, others by the rules that they have."""
-    every = (*rules, *(_METADATA if field.name == "metadata" else ()))
-    return [_single_check(field, every)] if every else []
-
-
-def _is_map(field: FieldDescriptor) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
 def _put_in_front(name: str, found: list[Violation], start: int) -> None:

@@ -1,14 +1,17 @@
 """The digest by which a redelivered event is recognised.
 
-SHA-256 over what an event says: type, conversation and thread, actor, subject, input and data; not when it happened, how
-answers are delivered, or what an adapter added. The form that is hashed is ours and not protobuf's, whose serialization
-promises no stable bytes: what is set, in the order of field numbers, each value with its number and length in front, so that
-no two contents look alike. Maps go in the order of their keys.
+SHA-256 over what an event says: type, conversation and thread, actor, subject, input and data; not
+when it happened, how answers are delivered, or what an adapter added. The form that is hashed is
+ours and not protobuf's, whose serialization promises no stable bytes: what is set, in the order of
+field numbers, each value with its number and length in front, so that no two contents look alike.
+Maps go in the order of their keys.
 
-JSON fields count by value: white space, the order of names, and how a character is escaped make no difference. Numbers
-count as they are written: `1` and `1.0`, or `1e2` and `100`, are different contents. A text that is not JSON counts as it is.
+JSON fields count by value: white space, the order of names, and how a character is escaped make no
+difference. Numbers count as they are written: `1` and `1.0`, or `1e2` and `100`, are different
+contents. A text that is not JSON counts as it is.
 
-The digest is stored with the event. A change of the form makes known events look changed: it needs a migration.
+The digest is stored with the event. A change of the form makes known events look changed: it needs
+a migration.
 """
 
 import json
@@ -26,8 +29,8 @@ from host_service.validation.tree import is_map
 _FORM: Final = b"runmesh event 1\n"
 
 _DECODE: Final = json.JSONDecoder(
-    # Never through a double: the text stays. No name can be U+0000 in JSON that passed the rules, so this cannot be mistaken
-    # for an object that somebody sent.
+    # Never through a double: the text stays. No name can be U+0000 in JSON that passed the rules,
+    # so this cannot be mistaken for an object that somebody sent.
     parse_float=lambda text: {"\0": text},
     parse_int=lambda text: {"\0": text},
     parse_constant=lambda text: {"\0": text},
@@ -39,13 +42,10 @@ def event_digest(envelope: EventEnvelope) -> bytes:
     """Returns 32 bytes that are the same for the same content.
 
     Args:
-        envelope: An event as it came, before inline bytes were turned into artifacts, that passed the rules.
+        envelope: An event as it came, before inline bytes were turned into artifacts, that passed
+            the rules.
     """
-    written = [_FORM, *(_framed(text.encode()) for text in _GET_TEXTS(envelope))]
-    for name, write in _WRITE_PARTS:
-        # A part that is there and empty is not the same as none.
-        written.append(write(getattr(envelope, name)) if envelope.HasField(name) else b"-")
-    return sha256(b"".join(written)).digest()
+    return sha256(b"".join([_FORM, *(write(envelope) for write in _WRITE_PARTS)])).digest()
 
 
 def _framed(content: bytes) -> bytes:
@@ -70,7 +70,7 @@ def _write_message(descriptor: Descriptor) -> Callable[[Any], bytes]:
 
 
 def _write_field(field: FieldDescriptor) -> Callable[[Any], bytes]:
-    if is_map(field):
+    if field.message_type is not None and is_map(field):
         key, value = (_write_value(part) for part in field.message_type.fields)
         return lambda entries: _framed(
             b"".join([key(name) + value(entries[name]) for name in sorted(entries)])
@@ -104,11 +104,20 @@ def _write_json(text: str) -> bytes:
     return _framed(canonical.encode())
 
 
-_GET_TEXTS: Final = attrgetter("type", "conversation_id", "thread_id")
+def _write_part(name: str) -> Callable[[Any], bytes]:
+    """Makes the writer of one of the event's parts; one that is empty is not the same as none."""
+    field = EventEnvelope.DESCRIPTOR.fields_by_name[name]
+    get, write, has_presence = attrgetter(name), _write_field(field), field.has_presence
+
+    def write_part(envelope: Any) -> bytes:
+        if has_presence and not envelope.HasField(name):
+            return b"-"
+        return write(get(envelope))
+
+    return write_part
+
+
 _WRITE_PARTS: Final = tuple(
-    (field.name, _write_field(field))
-    for field in (
-        EventEnvelope.DESCRIPTOR.fields_by_name[name]
-        for name in ("actor", "subject", "input", "data_json")
-    )
+    _write_part(name)
+    for name in ("type", "conversation_id", "thread_id", "actor", "subject", "input", "data_json")
 )

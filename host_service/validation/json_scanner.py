@@ -1,7 +1,7 @@
 """A scanner of JSON texts that knows the contract's rules and where a text breaks them.
 
-It is iterative: a stack of its own stands for the nesting, so that no text can exhaust Python's. Every step moves
-forward, so that its time grows with the text and no faster.
+It is iterative: a stack of its own stands for the nesting, so that no text can exhaust Python's.
+Every step moves forward, so that its time grows with the text and no faster.
 """
 
 import json
@@ -17,8 +17,8 @@ _WORD: Final = re.compile(r"(?:true|false|null)(?![A-Za-z0-9_])")
 _NOT_A_NUMBER: Final = re.compile(r"-?(?:NaN|Infinity)")
 _SPACE: Final = re.compile(r"[ \t\n\r]*+")
 
-# In this order: a pair is whole, what is left of its halves is lone, and any other escape is passed over as a unit, so
-# that what follows an escaped backslash is never taken for an escape.
+# In this order: a pair is whole, what is left of its halves is lone, and any other escape is passed
+# over as a unit, so that what follows an escaped backslash is never taken for an escape.
 ESCAPE: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     r"|(?P<zero>\\u0000)"
@@ -31,7 +31,7 @@ _PROBLEMS: Final = {"zero": "an escaped U+0000", "lone": "an escaped lone surrog
 
 @dataclass(frozen=True, slots=True)
 class JsonFault:
-    """What is wrong with a JSON text, and where; lines and columns count from 1, columns in characters."""
+    """What is wrong with a JSON text, and where: lines and columns count from 1, in characters."""
 
     problem: str
     line: int
@@ -54,7 +54,7 @@ def skip_space(text: str, position: int) -> int:
 
 
 def scan(text: str) -> JsonFault | None:
-    """Returns the first fault of a text, or None for one JSON value that keeps the contract's rules."""
+    """Returns the first fault of a text, or None for a JSON value that keeps the rules."""
     try:
         _Scanner(text).read()
     except _Fault as found:

@@ -1,7 +1,8 @@
 """The texts of `_json` fields: what they may hold, and how those of a runner are mended.
 
-A text that is checked goes through the C parser first, which is fast and dislikes most of what the contract forbids. What
-it dislikes, and what it cannot see, goes to the scanner, which alone decides that a text is faulty, and says where.
+A text that is checked goes through the C parser first, which is fast and dislikes most of what the
+contract forbids. What it dislikes, and what it cannot see, goes to the scanner, which alone decides
+that a text is faulty, and says where.
 """
 
 import json
@@ -16,10 +17,11 @@ from host_service.validation.json_scanner import (
     skip_space,
 )
 
-__all__ = ["JsonFault", "find_json_fault", "repair_json_text", "repair_text"]
+__all__ = ["JsonFault", "find_json_fault", "passes_quickly", "repair_json_text", "repair_text"]
 
 # Every integer that is longer lies beyond a double's range, or nearly so.
 _LONGEST_SAFE_INTEGER: Final = 308
+_OPENINGS: Final = ("{", "[")
 _INFINITE: Final = frozenset({float("inf"), float("-inf")})
 _KINDS: Final = {"[": "a list", '"': "a string", "t": "true", "f": "false", "n": "null"}
 
@@ -34,9 +36,9 @@ def find_json_fault(text: str, *, only_object: bool = False) -> JsonFault | None
     Returns:
         What is wrong and where, without any of the text; None for a text that may stand.
     """
-    if not _passes_quickly(text) and (fault := scan(text)):
+    if not passes_quickly(text) and (fault := scan(text)):
         return fault
-    if only_object:
+    if only_object and text[0] != "{":
         start = skip_space(text, 0)
         if text[start] != "{":
             kind = _KINDS.get(text[start], "a number")
@@ -45,7 +47,7 @@ def find_json_fault(text: str, *, only_object: bool = False) -> JsonFault | None
 
 
 def repair_text(text: str) -> str:
-    """Puts U+FFFD in the place of U+0000 and of lone surrogates, after joining the halves of pairs."""
+    """Puts U+FFFD for U+0000 and for lone surrogates, after joining the halves of pairs."""
     if not text.isascii():
         try:
             text.encode()
@@ -57,8 +59,9 @@ def repair_text(text: str) -> str:
 def repair_json_text(text: str) -> tuple[str, bool]:
     r"""Mends what a JSON text may not contain, and leaves every other character alone.
 
-    Escapes of U+0000 and of lone surrogates become `\ufffd`; what stands there unescaped becomes U+FFFD itself. Escaped
-    pairs and the text of an escaped backslash (`\\u0000`) are not touched. The text need not be valid JSON.
+    Escapes of U+0000 and of lone surrogates become `\ufffd`; what stands there unescaped becomes
+    U+FFFD itself. Escaped pairs and the text of an escaped backslash (`\\u0000`) are not touched.
+    The text need not be valid JSON.
 
     Returns:
         The text, and whether it was changed.
@@ -99,26 +102,31 @@ def _distinct_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 _DECODE_SHORT: Final = json.JSONDecoder(
     object_pairs_hook=_distinct_names, parse_constant=_suspect_constant, parse_float=_finite_float
-).decode
+).raw_decode
 _DECODE_LONG: Final = json.JSONDecoder(
     object_pairs_hook=_distinct_names,
     parse_constant=_suspect_constant,
     parse_float=_finite_float,
     parse_int=_short_integer,
-).decode
+).raw_decode
 
 
-def _passes_quickly(text: str) -> bool:
-    """Says yes only to what the scanner would let pass; a no means nothing yet."""
+def passes_quickly(text: str) -> bool:
+    """Says yes only to texts without a fault; a no means nothing yet."""
     if "\\u" in text and any(found.lastgroup for found in ESCAPE.finditer(text)):
         return False
+    decode = _DECODE_SHORT if len(text) <= _LONGEST_SAFE_INTEGER else _DECODE_LONG
     try:
         if not text.isascii():
             text.encode()
-        value = (_DECODE_SHORT if len(text) <= _LONGEST_SAFE_INTEGER else _DECODE_LONG)(text)
+        value, end = decode(text, 0 if text[:1] in _OPENINGS else skip_space(text, 0))
     except (ValueError, RecursionError):
         return False
+    if end != len(text) and skip_space(text, end) != len(text):
+        return False
     # It takes as many brackets as levels to nest that deep.
+    if end <= MAX_DEPTH:
+        return True
     return text.count("[") + text.count("{") <= MAX_DEPTH or not _is_too_deep(value)
 
 

@@ -1,7 +1,8 @@
 """What a runner's results must satisfy, and how their texts are mended rather than refused.
 
-What is under way must not be lost: U+0000 and lone surrogates become U+FFFD, in texts and in the JSON of `_json` fields. None
-of this belongs on the path of a plain delta; `may_need_repair` tells from the bytes on the wire when it is called for.
+What is under way must not be lost: U+0000 and lone surrogates become U+FFFD, in texts and in the
+JSON of `_json` fields. None of this belongs on the path of a plain delta; `may_need_repair` tells
+from the bytes on the wire when it is called for.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from host_service.validation.violation import Violation
 
 
 def may_need_repair(serialized: bytes) -> bool:
-    """Tells from the bytes of results that none of their texts needs repair (False), or that one may (True)."""
+    """Tells from results as bytes whether one of their texts may need repair."""
     return b"\0" in serialized or b"\\u" in serialized
 
 
@@ -28,7 +29,8 @@ def repair_result(result: RunResult) -> list[str]:
     Where two keys of a map become the same by it, the later in the order of the keys holds.
 
     Returns:
-        The paths of the fields that were repaired, such as `message_completed.message.parts[0].text`.
+        The paths of the fields that were repaired, such as
+        `message_completed.message.parts[0].text`.
     """
     return [name for path, part in walk(result) for name in _repair_message(part, path)]
 

@@ -1,4 +1,8 @@
-"""The kinds of rules. Each says itself in the words of the contract's comments and explains a value that breaks it."""
+"""The kinds of rules.
+
+Each says itself in the words of the contract's comments, and says of a value that breaks it what
+is seen there: its shape, and never its content where that may be long or private.
+"""
 
 import json
 import math
@@ -24,18 +28,18 @@ class Rule(Protocol):
     def words(self) -> str:
         """The rule as the field's comment in the contract says it."""
 
-    def fault(self, value: Any) -> str | None:
+    def fault(self, value: Any, /) -> str | None:
         """Returns the shape of a value that breaks the rule, or None for one that does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Required:
-    """A text, bytes or list is not empty, a message or a oneof is set, an enum has a value that is known."""
+    """A text or list is not empty, a message or oneof is set, an enum has a value that is known."""
 
     words: str = field(default="required", init=False)
 
     def fault(self, value: Any) -> str | None:
-        """Judges texts, bytes, lists and maps; of the others a message cannot be asked without its parent."""
+        """Judges texts, bytes, lists and maps; of others only the message around them can tell."""
         return None if value else "not set"
 
 
@@ -167,7 +171,11 @@ class MetadataEntries:
         """Names the first bound that is broken, and a key only when it is short."""
         if len(value) > self.entries:
             return f"{len(value)} entries"
-        for key, text in value.items():
+        for key in value:
+            text = value[key]
+            # Counted in characters first, which costs nothing; one takes four bytes at most.
+            if 0 < len(key) <= self.key.maximum // 4 and len(text) <= self.value.maximum // 4:
+                continue
             if self.key.fault(key):
                 return f"a key of {len(key.encode())} bytes"
             if self.value.fault(text):
@@ -218,7 +226,7 @@ class MaxSize:
         return replace(self, limit=int(limits.get(self.name, self.limit)))
 
     def measure(self, value: Any) -> int:
-        """Returns the size in bytes of a text, of bytes, of a message, or of a range that is asked for."""
+        """Returns the size in bytes of a text, bytes, a message, or a range that is asked for."""
         if isinstance(value, int):
             return value
         if isinstance(value, str):
@@ -264,18 +272,18 @@ class LastPart:
         """Judges the value beside the other field's."""
         return None if other.rpartition("/")[2] == value else show_identifier(value)
 
-    def fault(self, value: Any) -> str | None:
-        """Cannot be judged alone."""
+    def fault(self, _value: str, /) -> str | None:
+        """Cannot judge a value alone."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedApart:
-    """The field's messages are checked one by one by whoever takes them up, and a bad one costs only itself."""
+    """The field's messages are checked one by one by others, and a bad one costs only itself."""
 
     words: str = field(default="", init=False)
 
-    def fault(self, value: Any) -> str | None:
+    def fault(self, _value: Any, /) -> str | None:
         """Leaves the judgement to others."""
         return None
 

@@ -1,8 +1,9 @@
 """The one set of rules: what every field that can arrive at the host must satisfy.
 
-A rule stands here and in the field's comment in the contract, in the same words; a test holds the two together. Rules of a
-kind that holds for every field of a type (text, metadata, numbers, times) stand in the head of `types.proto` instead,
-and `check` applies them by type. Enums without `Required` are open: a reader ignores values that it does not know.
+A rule stands here and in the field's comment in the contract, in the same words; a test holds the
+two together. Rules of a kind that holds for every field of a type (text, metadata, numbers, times)
+stand in the head of `types.proto` instead, and `check` applies them by type. Enums without
+`Required` are open: a reader ignores values that it does not know.
 """
 
 from collections.abc import Mapping
@@ -361,7 +362,8 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
     _by_full_name("runmesh.v1", _TYPES, _MANIFEST, _EVENT, _RESULT, _GATEWAY, _HOST_API, _ATTACH)
     | _by_full_name("runmesh.admin.v1", _ADMIN)
 )
-"""The rules of a field, or of a oneof, by its full name. They are tried in order, and the first that is broken is told."""
+"""The rules of a field, or of a oneof, by its full name. They are tried in order, and the first
+that is broken is told."""
 
 MESSAGE_SIZES: Final[Mapping[str, MaxSize]] = MappingProxyType(
     {

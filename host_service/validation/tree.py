@@ -23,7 +23,7 @@ def is_map(field: FieldDescriptor) -> bool:
 
 
 def walk(message: Message, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields a message and all messages in it, except those that are checked apart, each with its path."""
+    """Yields a message and all messages in it, but for those checked apart, each with its path."""
     waiting: list[tuple[str, Any]] = [(path, message)]
     while waiting:
         path, message = waiting.pop()
@@ -41,7 +41,7 @@ def walk(message: Message, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def walk_texts(message: Message) -> Iterator[tuple[str, str, str]]:
-    """Yields every text in a message, keys and values of maps too: its path, its field's name, and itself."""
+    """Yields path, field name and content of every text in a message, those of maps too."""
     for path, part in walk(message):
         for field, value in part.ListFields():
             if is_map(field):

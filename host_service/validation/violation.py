@@ -14,10 +14,12 @@ class Violation:
     """A field that breaks a rule.
 
     Attributes:
-        field: Its path in the message, such as `event.actor.id` or `event.input.parts[2].inline.data`.
+        field: Its path in the message, such as `event.actor.id` or
+            `event.input.parts[2].inline.data`.
         rule: The rule in the contract's words.
         got: The shape of what was there, and never its content where that may be long or private.
-        size: For a limit in bytes, which is PAYLOAD_TOO_LARGE rather than INVALID_ARGUMENT: the size.
+        size: For a limit in bytes, which is PAYLOAD_TOO_LARGE rather than INVALID_ARGUMENT: the
+            size.
         limit: For a limit in bytes: the limit.
     """
 
@@ -31,7 +33,7 @@ class Violation:
         return f"{self.field}: {self.rule}; got {self.got}"
 
     def below(self, path: str) -> "Violation":
-        """Returns the same violation, told from where its message stands; `[` and `.` join as they should."""
+        """Returns the same violation, told from where its message stands."""
         if not path:
             return self
         return replace(self, field=f"{path}.{self.field}" if self.field else path)

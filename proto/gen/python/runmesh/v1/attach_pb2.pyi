@@ -39,7 +39,7 @@ class AttachRequest(_message.Message):
 
     @_builtins.property
     def results(self) -> Global___AttachResults:
-        """Optional. Results of a run. At most 3 MiB, and never more results than were credited."""
+        """Optional. Results of a run, never more than were credited."""
 
     @_builtins.property
     def run_ended(self) -> Global___AttachRunEnded:
@@ -192,7 +192,7 @@ Global___AttachWelcome: _TypeAlias = AttachWelcome  # noqa: Y015
 
 @_typing.final
 class AttachResults(_message.Message):
-    """Results of a run."""
+    """Results of a run. At most 3 MiB."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

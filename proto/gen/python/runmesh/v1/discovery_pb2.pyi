@@ -122,7 +122,7 @@ class HandshakeResponse(_message.Message):
     MAX_CONCURRENT_RUNS_FIELD_NUMBER: _builtins.int
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.str
-    """Required. The version it picked from the host's. Empty: it speaks none of them."""
+    """Optional. The version it picked from the host's. Empty: it speaks none of them."""
     plugin_id: _builtins.str
     """Required. `author/name`. A plugin does not choose its own identity: the host compares it with the id under which the
     process was found, and refuses another. 3 to 129 bytes.

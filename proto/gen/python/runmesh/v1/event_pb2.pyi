@@ -28,7 +28,7 @@ class _EventSource:
 class _EventSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventSource.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     EVENT_SOURCE_UNSPECIFIED: _EventSource.ValueType  # 0
-    """Not set; INVALID_ARGUMENT."""
+    """Not set: EVENT_SOURCE_API, in `GatewayService`."""
     EVENT_SOURCE_PLATFORM: _EventSource.ValueType  # 1
     """A chat platform."""
     EVENT_SOURCE_WEBUI: _EventSource.ValueType  # 2
@@ -46,7 +46,7 @@ class EventSource(_EventSource, metaclass=_EventSourceEnumTypeWrapper):
     """Where an event comes from."""
 
 EVENT_SOURCE_UNSPECIFIED: EventSource.ValueType  # 0
-"""Not set; INVALID_ARGUMENT."""
+"""Not set: EVENT_SOURCE_API, in `GatewayService`."""
 EVENT_SOURCE_PLATFORM: EventSource.ValueType  # 1
 """A chat platform."""
 EVENT_SOURCE_WEBUI: EventSource.ValueType  # 2

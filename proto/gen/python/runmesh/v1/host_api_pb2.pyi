@@ -692,7 +692,7 @@ class ListKnowledgeBasesRequest(_message.Message):
     page_size: _builtins.int
     """Optional. Default 50, at most 100."""
     page_token: _builtins.str
-    """Optional. From the page before."""
+    """Optional. From the page before. Up to 1024 bytes."""
     def __init__(
         self,
         *,
@@ -1611,7 +1611,7 @@ class SetStateRequest(_message.Message):
     key: _builtins.str
     """Required. The key. 1 to 255 bytes."""
     value_json: _builtins.str
-    """Required. The value, one JSON value of at most 256 KiB."""
+    """Required. The value, a JSON value of at most 256 KiB."""
     expected_version: _builtins.int
     """Optional. Write only over this version; 0: only where there is no value. Absent: write in any case."""
     def __init__(

@@ -554,7 +554,7 @@ class ConfigField(_message.Message):
     required: _builtins.bool
     """Optional. Default false. A configuration without it, and without a default, is refused."""
     default_json: _builtins.str
-    """Optional. The value used when the configuration has none. Absent: no default."""
+    """Optional. The value used when the configuration has none, a JSON value. Absent: no default."""
     @_builtins.property
     def label(self) -> _types_pb2.LocalizedText:
         """Required. The name that people read."""
@@ -686,7 +686,7 @@ class ConfigCondition(_message.Message):
     field: _builtins.str
     """Required. The other field's name."""
     equals_json: _builtins.str
-    """Required. The value it must have."""
+    """Required. The value it must have, a JSON value."""
     def __init__(
         self,
         *,

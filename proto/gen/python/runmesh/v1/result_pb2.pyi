@@ -424,7 +424,7 @@ class ArtifactCreated(_message.Message):
 
     @_builtins.property
     def inline(self) -> _types_pb2.InlineContent:
-        """Optional. The bytes themselves, at most 1 MiB. In what the host delivers, a ref takes their place."""
+        """Optional. The bytes themselves. In what the host delivers, a ref takes their place."""
 
     def __init__(
         self,
@@ -458,7 +458,7 @@ class StateUpdated(_message.Message):
     key: _builtins.str
     """Required. The key. 1 to 255 bytes."""
     value_json: _builtins.str
-    """Required. The value, one JSON value of at most 256 KiB. `null` is a value; to delete, call `DeleteState`."""
+    """Required. The value, a JSON value of at most 256 KiB. `null` is a value; to delete, call `DeleteState`."""
     def __init__(
         self,
         *,

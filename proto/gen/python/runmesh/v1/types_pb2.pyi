@@ -5,11 +5,15 @@ Values that many messages share: text, content, chat messages, tools, artifacts,
 
 Rules that hold in the whole package:
   - ids are opaque strings of 1 to 255 bytes; keys are 1 to 255 bytes; event types are 1 to 100 bytes.
-  - a field whose name ends in `_json` holds one JSON value as UTF-8 text: no NaN or Infinity, no duplicate
-    names, nested at most 64 deep. Integers keep all their digits: parse them as integers, not as doubles.
+  - a required text, list, map or message is not empty, unless its comment says that it may be.
+  - a field whose name ends in `_json` holds one JSON value as UTF-8 text: no NaN or Infinity, no number beyond the
+    range of a double, no duplicate names, nested at most 64 deep. Integers keep all their digits: parse them as
+    integers, not as doubles.
   - metadata maps have up to 64 entries, keys of 1 to 128 bytes, values of up to 1024 bytes. Nothing depends on them.
-  - no text contains U+0000. In a request it is INVALID_ARGUMENT; in a runner's results it becomes U+FFFD with a
-    warning on the run.
+  - text is free of U+0000, and JSON also of escapes of it and of lone surrogates. In a request they are
+    INVALID_ARGUMENT; in a runner's results they become U+FFFD with a warning on the run.
+  - integers are not negative; other numbers are neither NaN nor infinite. Timestamps lie within the years 1 to 9999;
+    Durations are not negative, at most 10000 years.
   - a receiver ignores fields and enum values that it does not know.
   - a message on any connection is at most 16 MiB.
 """
@@ -116,8 +120,8 @@ class LocalizedText(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def text(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Required. Text by locale, such as `en_US` or `zh_Hans`. At least `en_US` is advised; a reader falls back to it, then
-        to any entry.
+        """Required. Text by locale, such as `en_US` or `zh_Hans`; at least one. `en_US` is advised: a reader falls back to it,
+        then to any entry.
         """
 
     def __init__(
@@ -143,7 +147,7 @@ class InlineContent(_message.Message):
     MIME_TYPE_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """Required. The bytes themselves, at most 1 MiB."""
+    """Required. The bytes themselves, at most 1 MiB; they may be empty."""
     mime_type: _builtins.str
     """Required. Media type, such as `image/png`. 1 to 255 bytes."""
     name: _builtins.str
@@ -429,8 +433,8 @@ class ToolCall(_message.Message):
     name: _builtins.str
     """Required. The tool's name. 1 to 255 bytes."""
     arguments_json: _builtins.str
-    """Required. The arguments, a JSON object. As the model wrote it: it may be malformed, and then the one who calls the
-    tool says so to the model.
+    """Required. The arguments, as the model wrote them. They should be JSON and an object, and may be empty or malformed:
+    then the one who calls the tool says so to the model.
     """
     def __init__(
         self,
@@ -461,7 +465,7 @@ class ToolDefinition(_message.Message):
     description: _builtins.str
     """Optional. What it does and when to use it."""
     parameters_schema_json: _builtins.str
-    """Required. JSON Schema of the parameters, an object schema."""
+    """Required. JSON Schema of the parameters, a JSON object that describes an object."""
     def __init__(
         self,
         *,

@@ -5,11 +5,15 @@ Values that many messages share: text, content, chat messages, tools, artifacts,
 
 Rules that hold in the whole package:
   - ids are opaque strings of 1 to 255 bytes; keys are 1 to 255 bytes; event types are 1 to 100 bytes.
-  - a field whose name ends in `_json` holds one JSON value as UTF-8 text: no NaN or Infinity, no duplicate
-    names, nested at most 64 deep. Integers keep all their digits: parse them as integers, not as doubles.
+  - a required text, list, map or message is not empty, unless its comment says that it may be.
+  - a field whose name ends in `_json` holds one JSON value as UTF-8 text: no NaN or Infinity, no number beyond the
+    range of a double, no duplicate names, nested at most 64 deep. Integers keep all their digits: parse them as
+    integers, not as doubles.
   - metadata maps have up to 64 entries, keys of 1 to 128 bytes, values of up to 1024 bytes. Nothing depends on them.
-  - no text contains U+0000. In a request it is INVALID_ARGUMENT; in a runner's results it becomes U+FFFD with a
-    warning on the run.
+  - text is free of U+0000, and JSON also of escapes of it and of lone surrogates. In a request they are
+    INVALID_ARGUMENT; in a runner's results they become U+FFFD with a warning on the run.
+  - integers are not negative; other numbers are neither NaN nor infinite. Timestamps lie within the years 1 to 9999;
+    Durations are not negative, at most 10000 years.
   - a receiver ignores fields and enum values that it does not know.
   - a message on any connection is at most 16 MiB.
 """
