@@ -151,7 +151,8 @@ def _enum(enum: Any, value: object, place: Place) -> int:
     }
     if value not in names:
         raise place.error(f"must be one of {', '.join(names)}; is {_shown(value)}")
-    return names[str(value)]
+    number: int = names[value]
+    return number
 
 
 def _json(value: object, place: Place) -> str:

@@ -107,6 +107,6 @@ def _check_default(field: ConfigField, default: Any, place: Place) -> None:
         low = bounds.HasField("min") and default < bounds.min
         if low or (bounds.HasField("max") and default > bounds.max):
             raise place.error(f"{default} is outside the field's bounds")
-    limited = isinstance(default, str | list) and bounds.HasField("max_length")
-    if limited and len(default) > bounds.max_length:
+    length = len(default) if isinstance(default, str | list) else 0
+    if bounds.HasField("max_length") and length > bounds.max_length:
         raise place.error(f"is longer than max_length, {bounds.max_length}")

@@ -20,6 +20,7 @@ from runner_sdk._status import Status, refusal
 from runner_sdk._trace import RunTrace
 from runner_sdk._transport import Channels
 from runner_sdk.context import RunContext
+from runner_sdk.errors import FieldViolation
 from runner_sdk.host import HostClient
 from runner_sdk.manifest import PROTOCOL_VERSION
 from runner_sdk.runner import AgentRunner
@@ -101,7 +102,10 @@ class RunServicer:
         refused = self._refusal_of(request)
         if refused is not None:
             await context.abort_with_status(refused)
-        run = self._start(request, context)
+        try:
+            run = self._start(request, context)
+        except _Invalid as error:
+            await context.abort_with_status(_invalid("context.config_json", str(error)))
         try:
             while frame := await run.outbox.take():
                 await context.write(frame)
@@ -162,11 +166,7 @@ class RunServicer:
                 metadata={"resource": request.runner_id},
             )
         if not request.context.run_id:
-            return refusal(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                "INVALID_ARGUMENT",
-                "context.run_id: must have 1 to 255 bytes, is empty",
-            )
+            return _invalid("context.run_id", "must have 1 to 255 bytes, is empty")
         if 0 < self._max_concurrent_runs <= len(self._runs):
             return refusal(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -217,7 +217,7 @@ def _run_context(
     loop = asyncio.get_running_loop()
     return RunContext(
         proto=request.context,
-        config=from_json(request.context.config_json or "{}"),
+        config=_config_of(request.context.config_json),
         host=HostClient(
             access=request.host_access,
             channels=channels,
@@ -228,6 +228,31 @@ def _run_context(
         deadline=deadline,
         loop=loop,
     )
+
+
+class _Invalid(Exception):
+    """A request whose configuration cannot be read."""
+
+
+def _invalid(field: str, rule: str) -> Status:
+    return refusal(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "INVALID_ARGUMENT",
+        f"{field}: {rule}",
+        violations=[FieldViolation(field, rule)],
+    )
+
+
+def _config_of(text: str) -> dict[str, Any]:
+    if not text:
+        return {}
+    try:
+        config = from_json(text)
+    except (ValueError, RecursionError) as error:
+        raise _Invalid(f"must be a JSON object: {error}") from error
+    if not isinstance(config, dict):
+        raise _Invalid(f"must be a JSON object, is a {type(config).__name__}")
+    return config
 
 
 def _countdown(

@@ -4,9 +4,10 @@ The details' types are imported where an error is made or read, so that starting
 them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import grpc
+from google.protobuf.message import Message
 from grpc.aio import AioRpcError
 
 from runner_sdk import errors
@@ -60,20 +61,30 @@ def refusal(
     message: str,
     *,
     metadata: Mapping[str, str] | None = None,
+    violations: Iterable[errors.FieldViolation] = (),
     retry_after_seconds: float | None = None,
 ) -> Status:
     """Makes the status of a refused call."""
     from google.protobuf.any_pb2 import Any
     from google.rpc import error_details_pb2, status_pb2
 
-    status = status_pb2.Status(code=code.value[0], message=message)
-    packed = Any()
-    packed.Pack(error_details_pb2.ErrorInfo(reason=reason, domain=_DOMAIN, metadata=metadata or {}))
-    status.details.append(packed)
+    details: list[Message] = [
+        error_details_pb2.ErrorInfo(reason=reason, domain=_DOMAIN, metadata=metadata or {})
+    ]
+    fields = [
+        error_details_pb2.BadRequest.FieldViolation(field=entry.field, description=entry.rule)
+        for entry in violations
+    ]
+    if fields:
+        details.append(error_details_pb2.BadRequest(field_violations=fields))
     if retry_after_seconds is not None:
         retry = error_details_pb2.RetryInfo()
         retry.retry_delay.FromMilliseconds(round(retry_after_seconds * 1000))
-        packed.Pack(retry)
+        details.append(retry)
+    status = status_pb2.Status(code=code.value[0], message=message)
+    for detail in details:
+        packed = Any()
+        packed.Pack(detail)
         status.details.append(packed)
     return Status(code, message, status.SerializeToString())
 

@@ -1,7 +1,8 @@
-"""Text that protobuf refuses: halves of surrogate pairs, which a Python string can hold.
+"""Pieces of text, and the text that protobuf refuses: halves of surrogate pairs.
 
-They come from decoders that cut a character in two, and from JSON escapes. A pair that ends up
-together is the character it stands for; a half that stays alone becomes U+FFFD.
+A Python string can hold them. They come from decoders that cut a character in two, and from JSON
+escapes. A pair that ends up together is the character it stands for; a half that stays alone
+becomes U+FFFD.
 """
 
 from typing import NamedTuple
@@ -9,20 +10,21 @@ from typing import NamedTuple
 _HIGH = range(0xD800, 0xDC00)
 
 
-def mend(text: str) -> str:
-    """Joins surrogate pairs and replaces lone halves by U+FFFD."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+class Delta(NamedTuple):
+    """A piece of a message's text, or of the reasoning beside it.
 
-
-class BrokenText(NamedTuple):
-    """A delta whose text protobuf refuses as it stands.
-
-    It is mended where it is sent, not where it is made: only there is known what comes next.
+    It is the one result that is not a message of the contract yet when it is yielded: most results
+    are pieces of text, and one message object can encode them all.
     """
 
     text: str
-    reasoning: bool
-    message_id: str
+    reasoning: bool = False
+    message_id: str = ""
+
+
+def mend(text: str) -> str:
+    """Joins surrogate pairs and replaces lone halves by U+FFFD."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class TextMender:
@@ -38,16 +40,16 @@ class TextMender:
         """Whether a half waits."""
         return bool(self._held)
 
-    def mend(self, delta: BrokenText) -> str:
+    def mend(self, delta: Delta) -> Delta:
         """Returns what can be sent of a delta now, and holds a half at its end."""
         key = (delta.reasoning, delta.message_id)
         text = self._held.pop(key, "") + delta.text
         if text and ord(text[-1]) in _HIGH:
             self._held[key] = text[-1]
             text = text[:-1]
-        return mend(text)
+        return delta._replace(text=mend(text))
 
-    def release(self) -> list[BrokenText]:
+    def release(self) -> list[Delta]:
         """Gives up the halves that wait: their second ones did not come."""
         held, self._held = self._held, {}
-        return [BrokenText("\ufffd", *key) for key in held]
+        return [Delta("\ufffd", *key) for key in held]

@@ -36,28 +36,39 @@ def varint(number: int) -> bytes:
 class FrameEncoder:
     """Encodes the results of one run."""
 
-    __slots__ = ("_heads", "_tail")
+    __slots__ = ("_heads", "_tail", "_text", "_text_delta")
 
     def __init__(self, run_id: str) -> None:
         self._tail = RunResult(run_id=run_id).SerializeToString()
         # Heads of short results, by the length of their own bytes, made as they are needed.
         self._heads: dict[int, bytes] = {}
+        # One message object encodes every piece of plain text: that is most of what is encoded.
+        self._text = RunResult()
+        self._text_delta = self._text.message_delta
+
+    def encode_text(self, text: str, sequence: int) -> bytes:
+        """Encodes a piece of the message in progress.
+
+        Raises:
+            UnicodeEncodeError: The text has halves of surrogate pairs.
+        """
+        self._text_delta.text = text
+        self._text.sequence = sequence
+        return self._piece(self._text.SerializeToString())
 
     def encode(self, result: RunResult, sequence: int) -> bytes:
         """Numbers a result and returns it as a piece of a frame."""
         result.sequence = sequence
-        body = result.SerializeToString()
-        length = len(body)
-        head = self._heads.get(length)
-        if head is None:
-            head = self._head(length)
-        return b"%b%b%b" % (head, body, self._tail)
+        return self._piece(result.SerializeToString())
 
-    def _head(self, length: int) -> bytes:
-        head = _RESULTS_TAG + varint(length + len(self._tail))
-        if length < _SHORT:
-            self._heads[length] = head
-        return head
+    def _piece(self, body: bytes) -> bytes:
+        try:
+            return self._heads[len(body)] + body + self._tail
+        except KeyError:
+            head = _RESULTS_TAG + varint(len(body) + len(self._tail))
+        if len(body) < _SHORT:
+            self._heads[len(body)] = head
+        return head + body + self._tail
 
 
 def encode_unchecked(result: RunResult) -> bytes:

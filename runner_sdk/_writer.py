@@ -2,10 +2,11 @@
 
 import logging
 
+from runmesh.v1 import result_pb2
 from runmesh.v1.result_pb2 import RunFailed, RunResult
 
 from runner_sdk._outbox import Outbox
-from runner_sdk._text import BrokenText, TextMender
+from runner_sdk._text import Delta, TextMender
 from runner_sdk._wire import RESULT_BYTES, FrameEncoder, Unchecked, encode_unchecked
 from runner_sdk.errors import RunFailure
 from runner_sdk.results import Result, ResultConstructors
@@ -45,62 +46,32 @@ class ResultWriter:
             TypeError: It is no result.
             RunFailure: It is larger than the contract allows.
         """
-        if type(result) is not RunResult:
+        if type(result) is not Delta:
             return self._write_other(result)
-        kind = result.WhichOneof("payload")
-        if kind != "message_delta" or self._mender:
-            return self._write_checked(result, kind)
-        return self._put(result)
+        if result.message_id or result.reasoning or self._mender:
+            return self._write_delta(result)
+        try:
+            piece = self._encoder.encode_text(result.text, self._sequence + 1)
+        except (UnicodeEncodeError, TypeError):
+            return self._write_delta(result)
+        if not result.text:
+            return False
+        if len(piece) > RESULT_BYTES:
+            return self._write_delta(result)
+        self._sequence += 1
+        return self._outbox.put(piece)
 
     def finish(self, failure: RunFailed | None) -> None:
         """Ends the stream; without a terminal result from the author, it ends as told."""
         if not self.over and not self._raw:
-            result = RunResult(run_failed=failure) if failure else ResultConstructors.completed()
-            self._write_checked(result, result.WhichOneof("payload"))
+            self._write_message(
+                RunResult(run_failed=failure) if failure else ResultConstructors.completed()
+            )
         self._outbox.close()
 
-    def _put(self, result: RunResult) -> bool:
-        piece = self._encoder.encode(result, self._sequence + 1)
-        if len(piece) > RESULT_BYTES:
-            _check_size(result)
-        self._sequence += 1
-        return self._outbox.put(piece)
-
-    def _write_checked(self, result: RunResult, kind: str | None) -> bool:
-        if kind is None:
-            raise TypeError(
-                "run() yielded a result without a payload: make one with ctx.delta(...)"
-            )
-        if kind == "message_delta":
-            return self._put(self._join(result))
-        if kind in _ENDS_TEXT:
-            for half in self._mender.release():
-                self._put_text(half, half.text)
-        if not result.HasField("timestamp"):
-            result.timestamp.GetCurrentTime()
-        pause = self._put(result)
-        if kind in _TERMINAL:
-            self._outbox.close()
-        return pause
-
-    def _join(self, result: RunResult) -> RunResult:
-        """Returns a sound delta with the half that waits for it, if one does."""
-        joined = RunResult()
-        joined.CopyFrom(result)
-        delta = joined.message_delta
-        if delta.text:
-            delta.text = self._mender.mend(
-                BrokenText(delta.text, reasoning=False, message_id=delta.message_id)
-            )
-        if delta.reasoning_text:
-            delta.reasoning_text = self._mender.mend(
-                BrokenText(delta.reasoning_text, reasoning=True, message_id=delta.message_id)
-            )
-        return joined
-
     def _write_other(self, result: object) -> bool:
-        if isinstance(result, BrokenText):
-            return self._put_text(result, self._mender.mend(result))
+        if isinstance(result, RunResult):
+            return self._write_message(result)
         if isinstance(result, Unchecked):
             self._raw = True
             pauses = [self._outbox.put(encode_unchecked(entry)) for entry in result.results]
@@ -109,13 +80,40 @@ class ResultWriter:
             f"run() yielded {type(result).__name__}: yield results, such as ctx.delta(text)"
         )
 
-    def _put_text(self, delta: BrokenText, text: str) -> bool:
-        if not text:
+    def _write_delta(self, delta: Delta) -> bool:
+        """Writes any delta: of some message, of reasoning, or with halves of surrogate pairs."""
+        if not isinstance(delta.text, str):
+            raise TypeError(f"run() yielded a delta of {type(delta.text).__name__}: it takes text")
+        mended = self._mender.mend(delta)
+        if not mended.text:
             return False
-        make = ResultConstructors.reasoning if delta.reasoning else ResultConstructors.delta
-        result = make(text, delta.message_id)
-        assert isinstance(result, RunResult), "mended text can be encoded"  # noqa: S101
-        return self._put(result)
+        message = result_pb2.MessageDelta(message_id=delta.message_id)
+        if delta.reasoning:
+            message.reasoning_text = mended.text
+        else:
+            message.text = mended.text
+        return self._put(RunResult(message_delta=message))
+
+    def _write_message(self, result: RunResult) -> bool:
+        kind = result.WhichOneof("payload")
+        if kind is None:
+            raise TypeError("run() yielded a result without a payload: make it with ctx")
+        if self._mender and kind in _ENDS_TEXT:
+            for half in self._mender.release():
+                self._write_delta(half)
+        if not result.HasField("timestamp") and kind != "message_delta":
+            result.timestamp.GetCurrentTime()
+        pause = self._put(result)
+        if kind in _TERMINAL:
+            self._outbox.close()
+        return pause
+
+    def _put(self, result: RunResult) -> bool:
+        piece = self._encoder.encode(result, self._sequence + 1)
+        if len(piece) > RESULT_BYTES:
+            _check_size(result)
+        self._sequence += 1
+        return self._outbox.put(piece)
 
 
 def _check_size(result: RunResult) -> None:

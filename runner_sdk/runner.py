@@ -18,9 +18,9 @@ class AgentRunner(ABC):
 
     A run that ends without a terminal result has ended well. An exception ends it as failed:
     RunFailure with its own code, anything else with `runner.error` and the exception's text.
-    When the caller leaves, the deadline passes or the host interrupts, `asyncio.CancelledError` is
-    raised where the code stands, at an `await` or a `yield`; what it yields then, on its way out, is
-    still sent after an interrupt. Plain code meets it at its next `yield` and can look at
+    When the caller leaves, the deadline passes or the host interrupts, `asyncio.CancelledError`
+    is raised where the code stands, at an `await` or a `yield`; what it yields then, on its way
+    out, is still sent after an interrupt. Plain code meets it at its next `yield` and can look at
     `ctx.interrupted` in between.
 
     One object serves all runs at once: what belongs to a run stays in `run`.
@@ -62,6 +62,7 @@ class FunctionRunner(AgentRunner):
         return self.function(ctx)
 
     def __call__(self, ctx: RunContext) -> Any:
+        """Calls the function."""
         return self.function(ctx)
 
 
