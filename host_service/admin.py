@@ -1,0 +1,252 @@
+"""AdminService: what operators change and look at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+from runmesh.admin.v1 import admin_pb2, admin_pb2_grpc
+
+from host_service import wire
+from host_service.agents.agent import Agent
+from host_service.agents.directory import AgentDirectory
+from host_service.authorization.callers import CallerDirectory
+from host_service.authorization.secrets import API_KEY_PREFIX, hash_secret, new_secret
+from host_service.errors import NotFound
+from host_service.identity import new_id
+from host_service.interceptors import Context, refuse_missing
+from host_service.limits import Limits
+from host_service.registry.registry import Registry
+from host_service.requests import PageTokens, RequestCheck, page_of
+from host_service.runs.orchestrator import Orchestrator
+from stores.keys import ApiKeys
+from stores.records import ApiKeyRecord
+
+
+@refuse_missing
+class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
+    """Decodes, does one thing, encodes.
+
+    Args:
+        directory: Agents and bindings.
+        keys: Where API keys are stored.
+        callers: Must hear of changed keys.
+        registry: Knows which configuration fields are secret.
+        orchestrator: Knows how busy the host is.
+        check: Refuses bad requests.
+        pages: Makes page tokens.
+        limits: Limits in force.
+        clock: Tells the time.
+        host_id: This host.
+        version: Its version.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: AgentDirectory,
+        keys: ApiKeys,
+        callers: CallerDirectory,
+        registry: Registry,
+        orchestrator: Orchestrator,
+        check: RequestCheck,
+        pages: PageTokens,
+        limits: Limits,
+        clock: Callable[[], datetime],
+        host_id: str,
+        version: str,
+    ) -> None:
+        self._directory = directory
+        self._keys = keys
+        self._callers = callers
+        self._registry = registry
+        self._orchestrator = orchestrator
+        self._check = check
+        self._pages = pages
+        self._limits = limits
+        self._clock = clock
+        self._host_id = host_id
+        self._version = version
+        self._started_at = clock()
+
+    async def Apply(
+        self, request: admin_pb2.ApplyRequest, context: Context
+    ) -> admin_pb2.ApplyResponse:
+        """Create and update agents and bindings."""
+        self._check.require(request)
+        agents = [wire.agent_from_message(message) for message in request.agents]
+        bindings = [wire.binding_from_message(message) for message in request.bindings]
+        changes = await self._directory.apply(agents, bindings, dry_run=request.dry_run)
+        secret = {agent.id: self._secret_fields(agent.runner_id) for agent in agents}
+        return admin_pb2.ApplyResponse(
+            changes=[
+                wire.change_message(change, secret_fields=secret.get(change.id, frozenset()))
+                for change in changes
+            ]
+        )
+
+    async def GetAgent(
+        self, request: admin_pb2.GetAgentRequest, context: Context
+    ) -> admin_pb2.GetAgentResponse:
+        """Read one agent."""
+        self._check.require(request)
+        agent = self._directory.agents.get(request.agent_id)
+        if agent is None:
+            raise NotFound("agent", request.agent_id)
+        return admin_pb2.GetAgentResponse(agent=self._shown(agent))
+
+    async def ListAgents(  # noqa: N802
+        self, request: admin_pb2.ListAgentsRequest, context: Context
+    ) -> admin_pb2.ListAgentsResponse:
+        """List agents by id."""
+        self._check.require(request)
+        ids = sorted(self._directory.agents)
+        page, cursor = page_of(
+            ids,
+            cursor=self._pages.read(request),
+            size=self._pages.size(request.page_size),
+            keys=ids,
+        )
+        return admin_pb2.ListAgentsResponse(
+            agents=[self._shown(self._directory.agents[id]) for id in page],
+            next_page_token=self._pages.issue(request, cursor),
+        )
+
+    async def DeleteAgent(  # noqa: N802
+        self, request: admin_pb2.DeleteAgentRequest, context: Context
+    ) -> admin_pb2.DeleteAgentResponse:
+        """Remove an agent and its bindings."""
+        self._check.require(request)
+        return admin_pb2.DeleteAgentResponse(
+            existed=await self._directory.delete_agent(request.agent_id)
+        )
+
+    async def ListBindings(  # noqa: N802
+        self, request: admin_pb2.ListBindingsRequest, context: Context
+    ) -> admin_pb2.ListBindingsResponse:
+        """List bindings by id."""
+        self._check.require(request)
+        bindings = self._directory.bindings
+        ids = sorted(id for id, each in bindings.items() if request.agent_id in {"", each.agent_id})
+        page, cursor = page_of(
+            ids,
+            cursor=self._pages.read(request),
+            size=self._pages.size(request.page_size),
+            keys=ids,
+        )
+        return admin_pb2.ListBindingsResponse(
+            bindings=[wire.binding_message(bindings[id]) for id in page],
+            next_page_token=self._pages.issue(request, cursor),
+        )
+
+    async def DeleteBinding(  # noqa: N802
+        self, request: admin_pb2.DeleteBindingRequest, context: Context
+    ) -> admin_pb2.DeleteBindingResponse:
+        """Remove a binding."""
+        self._check.require(request)
+        return admin_pb2.DeleteBindingResponse(
+            existed=await self._directory.delete_binding(request.binding_id)
+        )
+
+    async def CreateApiKey(  # noqa: N802
+        self, request: admin_pb2.CreateApiKeyRequest, context: Context
+    ) -> admin_pb2.CreateApiKeyResponse:
+        """Make an API key."""
+        self._check.require(request)
+        now, secret = self._clock(), new_secret(API_KEY_PREFIX)
+        lifetime = timedelta(microseconds=request.lifetime.ToMicroseconds())
+        record = ApiKeyRecord(
+            key_id=new_id(),
+            name=request.name,
+            hash=hash_secret(secret),
+            role=wire.role_from(request.role),
+            workspace=request.workspace_id if request.HasField("workspace_id") else None,
+            bot=request.bot_id if request.HasField("bot_id") else None,
+            created_at=now,
+            expires_at=now + lifetime if request.HasField("lifetime") else None,
+        )
+        await self._keys.create(record)
+        await self._callers.reload()
+        return admin_pb2.CreateApiKeyResponse(key=wire.key_message(record), secret=secret)
+
+    async def ListApiKeys(  # noqa: N802
+        self, request: admin_pb2.ListApiKeysRequest, context: Context
+    ) -> admin_pb2.ListApiKeysResponse:
+        """List API keys, newest first."""
+        self._check.require(request)
+        # Ids are UUIDv7: in reverse order they are newest first.
+        records = sorted(await self._keys.list(), key=lambda record: record.key_id, reverse=True)
+        keys = [_descending(record.key_id) for record in records]
+        page, cursor = page_of(
+            records,
+            cursor=self._pages.read(request),
+            size=self._pages.size(request.page_size),
+            keys=keys,
+        )
+        return admin_pb2.ListApiKeysResponse(
+            keys=[wire.key_message(record) for record in page],
+            next_page_token=self._pages.issue(request, cursor),
+        )
+
+    async def RevokeApiKey(  # noqa: N802
+        self, request: admin_pb2.RevokeApiKeyRequest, context: Context
+    ) -> admin_pb2.RevokeApiKeyResponse:
+        """Revoke an API key."""
+        self._check.require(request)
+        await self._keys.revoke(request.key_id, self._clock())
+        record = await self._keys.get(request.key_id)
+        if record is None:
+            raise NotFound("API key", request.key_id)
+        await self._callers.reload()
+        return admin_pb2.RevokeApiKeyResponse(key=wire.key_message(record))
+
+    async def GetHost(
+        self, request: admin_pb2.GetHostRequest, context: Context
+    ) -> admin_pb2.GetHostResponse:
+        """Say what host this is and how busy."""
+        admission = self._orchestrator.admission
+        limits = {
+            name: int(value)
+            for name, value in self._limits.as_mapping().items()
+            if float(value).is_integer()
+        }
+        limits |= {
+            f"{name.removesuffix('_seconds')}_milliseconds": round(value * 1000)
+            for name, value in self._limits.as_mapping().items()
+            if not float(value).is_integer()
+        }
+        return admin_pb2.GetHostResponse(
+            host_id=self._host_id,
+            version=self._version,
+            started_at=wire.timestamp(self._started_at),
+            active_runs=admission.active,
+            waiting_runs=admission.waiting,
+            limits=limits,
+        )
+
+    def _shown(self, agent: Agent) -> admin_pb2.Agent:
+        """Return an agent without the values of its secret configuration fields."""
+        secret = self._secret_fields(agent.runner_id)
+        if not secret:
+            return wire.agent_message(agent, config_json=agent.config_json)
+        config = {
+            name: value
+            for name, value in json.loads(agent.config_json).items()
+            if name not in secret
+        }
+        return wire.agent_message(agent, config_json=json.dumps(config, ensure_ascii=False))
+
+    def _secret_fields(self, runner_id: str) -> frozenset[str]:
+        manifest = self._registry.manifest(runner_id)
+        fields: Iterable[str] = (
+            [field.name for field in manifest.config_schema if field.type == "secret"]
+            if manifest
+            else []
+        )
+        return frozenset(fields)
+
+
+def _descending(key: str) -> str:
+    """Return a text that sorts the other way round."""
+    return "".join(chr(0x10FFFF - ord(character)) for character in key)

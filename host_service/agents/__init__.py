@@ -1,0 +1,1 @@
+"""Agents and bindings: what they are, which binding wins, and how they change."""

@@ -1,0 +1,1 @@
+"""What the host serves over HTTP."""

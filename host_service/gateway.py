@@ -1,0 +1,216 @@
+"""GatewayService: events in, results out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+
+from runmesh.v1 import event_pb2, gateway_pb2, gateway_pb2_grpc
+
+from host_service import wire
+from host_service.authorization.callers import Caller
+from host_service.errors import (
+    FieldFault,
+    InvalidArgument,
+    NotFound,
+    NotImplementedHere,
+    Unauthorized,
+)
+from host_service.interceptors import Context, current_caller, refuse_missing
+from host_service.limits import Limits
+from host_service.requests import PageTokens, RequestCheck
+from host_service.runs.event import Event, take_in
+from host_service.runs.log import Batch, Bookmark, Ended, Reader
+from host_service.runs.orchestrator import Orchestrator, Started
+from host_service.runs.watching import RunWatcher
+from stores.ledger import RunLedger
+from stores.records import RunQuery, RunRecord, RunStatus
+
+
+@refuse_missing
+class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
+    """Decodes, hands to the orchestrator, encodes.
+
+    Args:
+        orchestrator: Starts and cancels runs.
+        watcher: Reads runs.
+        ledger: Lists runs.
+        check: Refuses bad requests.
+        pages: Makes page tokens.
+        limits: How much is too much.
+        clock: Tells when an event came in.
+    """
+
+    def __init__(
+        self,
+        *,
+        orchestrator: Orchestrator,
+        watcher: RunWatcher,
+        ledger: RunLedger,
+        check: RequestCheck,
+        pages: PageTokens,
+        limits: Limits,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._orchestrator = orchestrator
+        self._watcher = watcher
+        self._ledger = ledger
+        self._check = check
+        self._pages = pages
+        self._limits = limits
+        self._clock = clock
+
+    async def Dispatch(self, request: gateway_pb2.DispatchRequest, context: Context) -> None:  # noqa: N802
+        """Start a run and stream what comes of it."""
+        self._check.require(request)
+        _refuse_follow_up(request.follow_up)
+        event = self._event(request.event)
+        started = await self._orchestrator.start(event, agent_id=request.agent_id, with_reader=True)
+        run = started.run
+        try:
+            await context.write(
+                gateway_pb2.DispatchResponse(
+                    accepted=wire.run_message(run, duplicate=started.duplicate)
+                )
+            )
+            async for item in self._items(started):
+                await context.write(_dispatch_item(item, duplicate=started.duplicate))
+        except BaseException:
+            if request.on_disconnect == gateway_pb2.ON_DISCONNECT_CANCEL and context.cancelled():
+                self._orchestrator.give_up(run.run_id, "its caller went away")
+            raise
+        finally:
+            if started.reader is not None:
+                started.reader.close()
+
+    async def SubmitEvent(  # noqa: N802
+        self, request: gateway_pb2.SubmitEventRequest, context: Context
+    ) -> gateway_pb2.SubmitEventResponse:
+        """Start a run and answer with it."""
+        self._check.require(request)
+        _refuse_follow_up(request.follow_up)
+        started = await self._orchestrator.start(
+            self._event(request.event), agent_id=request.agent_id
+        )
+        return gateway_pb2.SubmitEventResponse(
+            run=wire.run_message(started.run, duplicate=started.duplicate)
+        )
+
+    async def WatchRun(self, request: gateway_pb2.WatchRunRequest, context: Context) -> None:  # noqa: N802
+        """Replay a run and follow it."""
+        self._check.require(request)
+        record = await self._run(request.run_id)
+        if request.after_sequence < 0:
+            raise InvalidArgument(
+                [FieldFault("after_sequence", "0 or more", str(request.after_sequence))]
+            )
+        await context.write(gateway_pb2.WatchRunResponse(accepted=wire.run_message(record)))
+        async for item in self._watcher.watch(request.run_id, request.after_sequence):
+            await context.write(_watch_item(item))
+
+    async def CancelRun(  # noqa: N802
+        self, request: gateway_pb2.CancelRunRequest, context: Context
+    ) -> gateway_pb2.CancelRunResponse:
+        """Cancel a run and answer when it has ended."""
+        self._check.require(request)
+        await self._run(request.run_id)
+        record = await self._orchestrator.cancel(request.run_id, request.reason)
+        return gateway_pb2.CancelRunResponse(run=wire.run_message(record))
+
+    async def GetRun(  # noqa: N802
+        self, request: gateway_pb2.GetRunRequest, context: Context
+    ) -> gateway_pb2.GetRunResponse:
+        """Read one run."""
+        self._check.require(request)
+        return gateway_pb2.GetRunResponse(run=wire.run_message(await self._run(request.run_id)))
+
+    async def ListRuns(  # noqa: N802
+        self, request: gateway_pb2.ListRunsRequest, context: Context
+    ) -> gateway_pb2.ListRunsResponse:
+        """List runs, newest first."""
+        self._check.require(request)
+        caller = current_caller()
+        query = RunQuery(
+            workspace=caller.workspace,
+            bot=caller.bot,
+            agent_id=request.agent_id or None,
+            conversation_key=request.conversation_key or None,
+            statuses=tuple(RunStatus(status) for status in request.statuses if status in RunStatus),
+            created_after=wire.from_timestamp(request.created_after)
+            if request.HasField("created_after")
+            else None,
+            created_before=wire.from_timestamp(request.created_before)
+            if request.HasField("created_before")
+            else None,
+        )
+        page = await self._ledger.list(
+            query, limit=self._pages.size(request.page_size), after=self._pages.read(request)
+        )
+        runs = [wire.run_message(self._orchestrator.view(record)) for record in page.items]
+        return gateway_pb2.ListRunsResponse(
+            runs=runs, next_page_token=self._pages.issue(request, page.next_cursor)
+        )
+
+    def _event(self, envelope: event_pb2.EventEnvelope) -> Event:
+        _within_reach(current_caller(), envelope)
+        return take_in(envelope, received_at=self._clock(), limits=self._limits)
+
+    async def _items(self, started: Started) -> AsyncIterator[Batch | Bookmark | Ended]:
+        if started.reader is None:
+            async for item in self._watcher.watch(started.run.run_id):
+                yield item
+            return
+        async for item in _read_out(started.reader):
+            yield item
+
+    async def _run(self, run_id: str) -> RunRecord:
+        """Return a run that the caller may see; one beyond its reach looks like none."""
+        record = await self._orchestrator.get(run_id)
+        if record is None or not current_caller().reaches(
+            workspace=record.workspace, bot=record.bot
+        ):
+            raise NotFound("run", run_id)
+        return record
+
+
+async def _read_out(reader: Reader) -> AsyncIterator[Batch | Bookmark | Ended]:
+    while not isinstance(item := await reader.take(), Ended):
+        yield item
+    yield item
+
+
+def _dispatch_item(
+    item: Batch | Bookmark | Ended, *, duplicate: bool
+) -> gateway_pb2.DispatchResponse | bytes:
+    if isinstance(item, Batch):
+        return wire.encode_results(item.encoded)
+    if isinstance(item, Bookmark):
+        return gateway_pb2.DispatchResponse(bookmark=item.sequence)
+    return gateway_pb2.DispatchResponse(ended=wire.run_message(item.run, duplicate=duplicate))
+
+
+def _watch_item(item: Batch | Bookmark | Ended) -> gateway_pb2.WatchRunResponse | bytes:
+    if isinstance(item, Batch):
+        return wire.encode_results(item.encoded)
+    if isinstance(item, Bookmark):
+        return gateway_pb2.WatchRunResponse(bookmark=item.sequence)
+    return gateway_pb2.WatchRunResponse(ended=wire.run_message(item.run))
+
+
+def _within_reach(caller: Caller, envelope: event_pb2.EventEnvelope) -> None:
+    if not caller.reaches(workspace=envelope.workspace_id, bot=envelope.bot_id):
+        raise Unauthorized(
+            "this API key is limited to "
+            + " and ".join(
+                f"{name} {value!r}"
+                for name, value in (("workspace", caller.workspace), ("bot", caller.bot))
+                if value is not None
+            )
+        )
+
+
+def _refuse_follow_up(follow_up: gateway_pb2.FollowUp.ValueType) -> None:
+    # Runs of one session go side by side until sessions are kept; to promise another order would be
+    # untrue.
+    if follow_up not in {gateway_pb2.FOLLOW_UP_UNSPECIFIED, gateway_pb2.FOLLOW_UP_PARALLEL}:
+        raise NotImplementedHere(f"follow_up {gateway_pb2.FollowUp.Name(follow_up)}")

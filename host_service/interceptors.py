@@ -1,0 +1,285 @@
+"""What every call passes on its way in: a span, the caller's credentials, and the one place where errors become statuses.
+
+call ──> span ──> who is it? ──> servicer
+  ^                                 |
+  └── status with details <── HostError, or INTERNAL with fixed text for anything else
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+from host_service.authorization.callers import Caller, CallerDirectory, Role
+from host_service.authorization.snapshot import Snapshot
+from host_service.authorization.tokens import RunTokens
+from host_service.errors import HostError, NotImplementedHere
+from host_service.telemetry import Telemetry
+
+_log = logging.getLogger("runmesh.calls")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+ERROR_DOMAIN = "runmesh"
+
+#: Which gRPC status each reason of the contract has.
+CODES: Mapping[str, grpc.StatusCode] = {
+    "UNAUTHENTICATED": grpc.StatusCode.UNAUTHENTICATED,
+    "UNAUTHORIZED": grpc.StatusCode.PERMISSION_DENIED,
+    "NOT_FOUND": grpc.StatusCode.NOT_FOUND,
+    "INVALID_ARGUMENT": grpc.StatusCode.INVALID_ARGUMENT,
+    "PAYLOAD_TOO_LARGE": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "RATE_LIMITED": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "OVERLOADED": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "NO_BINDING": grpc.StatusCode.FAILED_PRECONDITION,
+    "BINDING_CONFLICT": grpc.StatusCode.FAILED_PRECONDITION,
+    "SESSION_BUSY": grpc.StatusCode.ABORTED,
+    "CONFLICT": grpc.StatusCode.ABORTED,
+    "ALREADY_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
+    "SEQUENCE_COMPACTED": grpc.StatusCode.OUT_OF_RANGE,
+    "DEADLINE_EXCEEDED": grpc.StatusCode.DEADLINE_EXCEEDED,
+    "NOT_IMPLEMENTED": grpc.StatusCode.UNIMPLEMENTED,
+    "UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,
+    "RUNTIME_ERROR": grpc.StatusCode.INTERNAL,
+}
+
+_EVERYBODY = frozenset(Role)
+_SENDERS = frozenset({Role.INGRESS, Role.OPERATOR})
+_READERS = frozenset({Role.VIEWER, Role.OPERATOR})
+_OPERATORS = frozenset({Role.OPERATOR})
+
+#: Who may call what, of the services that take API keys. What is not listed here takes an operator.
+ROLES: Mapping[str, frozenset[Role]] = {
+    "/runmesh.v1.GatewayService/Dispatch": _SENDERS,
+    "/runmesh.v1.GatewayService/SubmitEvent": _SENDERS,
+    "/runmesh.v1.GatewayService/CancelRun": _SENDERS,
+    "/runmesh.v1.GatewayService/CreateArtifact": _SENDERS,
+    "/runmesh.v1.GatewayService/WatchRun": _EVERYBODY,
+    "/runmesh.v1.GatewayService/GetRun": _EVERYBODY,
+    "/runmesh.v1.GatewayService/PageConversation": _EVERYBODY,
+    "/runmesh.v1.GatewayService/ReadArtifact": _EVERYBODY,
+    "/runmesh.v1.GatewayService/ListRuns": _READERS,
+    "/runmesh.v1.DiscoveryService/ListRunners": _READERS,
+    "/runmesh.v1.DiscoveryService/Handshake": _EVERYBODY,
+    "/runmesh.admin.v1.AdminService/GetAgent": _READERS,
+    "/runmesh.admin.v1.AdminService/ListAgents": _READERS,
+    "/runmesh.admin.v1.AdminService/ListBindings": _READERS,
+    "/runmesh.admin.v1.AdminService/GetHost": _READERS,
+}
+
+_HOST_API = "/runmesh.v1.HostAPIService/"
+_ATTACH = "/runmesh.v1.AttachService/"
+_OPEN = ("/grpc.health.v1.", "/grpc.reflection.", "/grpc.channelz.")
+
+_caller: ContextVar[Caller] = ContextVar("runmesh_caller")
+_snapshot: ContextVar[Snapshot] = ContextVar("runmesh_snapshot")
+
+
+def current_caller() -> Caller:
+    """Return who makes the call that is being served."""
+    return _caller.get()
+
+
+def current_snapshot() -> Snapshot:
+    """Return the rights of the run whose runner makes the call that is being served."""
+    return _snapshot.get()
+
+
+class Authentication:
+    """Tells who makes a call, by the service that is called.
+
+    Args:
+        callers: Knows API keys.
+        tokens: Knows run tokens.
+    """
+
+    def __init__(self, *, callers: CallerDirectory, tokens: RunTokens) -> None:
+        self._callers = callers
+        self._tokens = tokens
+
+    async def admit(self, method: str, metadata: Mapping[str, str]) -> None:
+        """Note who makes this call, for `current_caller` and `current_snapshot`.
+
+        Raises:
+            Unauthenticated, Unauthorized: They may not.
+        """
+        if method.startswith(_OPEN):
+            return
+        authorization = metadata.get("authorization")
+        if method.startswith(_HOST_API):
+            _snapshot.set(
+                self._tokens.check(
+                    authorization=authorization, instance_token=metadata.get("runmesh-instance")
+                )
+            )
+            return
+        if method.startswith(_ATTACH):
+            # No attach tokens are issued yet, so there is none that holds.
+            raise NotImplementedHere(method.lstrip("/").replace("/", "."))
+        caller = await self._callers.identify(authorization)
+        caller.require(ROLES.get(method, _OPERATORS), method.rpartition("/")[2])
+        _caller.set(caller)
+
+
+class EdgeInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps every method that the host serves.
+
+    Args:
+        authentication: Tells who calls.
+        telemetry: Makes spans.
+    """
+
+    def __init__(self, *, authentication: Authentication, telemetry: Telemetry) -> None:
+        self._authentication = authentication
+        self._telemetry = telemetry
+        self._wrapped: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+        self._active = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def idle(self) -> None:
+        """Return once no call is being served, those that were ended and still clean up included."""
+        await self._idle.wait()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """Return the wrapped handler of a method; made once."""
+        method = handler_call_details.method
+        wrapped = self._wrapped.get(method)
+        if wrapped is None:
+            handler = await continuation(handler_call_details)
+            if handler is None or method.startswith(_OPEN):
+                return handler
+            wrapped = self._wrapped[method] = self._wrap(method, handler)
+        return wrapped
+
+    def _wrap(
+        self, method: str, handler: grpc.RpcMethodHandler[Any, Any]
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        if handler.request_streaming and handler.response_streaming:
+            make, serve = grpc.stream_stream_rpc_method_handler, handler.stream_stream
+        elif handler.request_streaming:
+            make, serve = grpc.stream_unary_rpc_method_handler, handler.stream_unary
+        elif handler.response_streaming:
+            make, serve = grpc.unary_stream_rpc_method_handler, handler.unary_stream
+        else:
+            make, serve = grpc.unary_unary_rpc_method_handler, handler.unary_unary
+        service, _, name = method.lstrip("/").rpartition("/")
+
+        async def edge(request: Any, context: Context) -> Any:
+            metadata = _text_metadata(context)
+            self._active += 1
+            self._idle.clear()
+            try:
+                with self._telemetry.call_span(service, name, metadata):
+                    await self._authentication.admit(method, metadata)
+                    return await serve(request, context)
+            except HostError as error:
+                await abort(context, error)
+            except (asyncio.CancelledError, grpc.aio.AbortError):
+                raise
+            except Exception:
+                _log.exception("%s failed", method)
+                await abort(
+                    context, HostError("something failed inside the host; its log says what")
+                )
+            finally:
+                self._active -= 1
+                if not self._active:
+                    self._idle.set()
+
+        return make(edge, handler.request_deserializer, handler.response_serializer)  # type: ignore[operator]
+
+
+def _text_metadata(context: Context) -> Mapping[str, str]:
+    return {
+        key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)
+    }
+
+
+async def abort(context: Context, error: HostError) -> NoReturn:
+    """End a call with the status that an error means."""
+    code = CODES[error.reason]
+    status = status_pb2.Status(
+        code=code_pb2.Code.Value(code.name),
+        message=error.message,
+        details=[_packed(each) for each in _details(error)],
+    )
+    trailing = (("grpc-status-details-bin", status.SerializeToString()),)
+    await context.abort(code, _printable(error.message), trailing)
+    raise AssertionError("abort returned")
+
+
+def _details(error: HostError) -> list[Message]:
+    details: list[Message] = [
+        error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=error.facts)
+    ]
+    if error.faults:
+        violations = [
+            error_details_pb2.BadRequest.FieldViolation(
+                field=fault.field, description=f"must be {fault.rule}; got {fault.got}"
+            )
+            for fault in error.faults
+        ]
+        details.append(error_details_pb2.BadRequest(field_violations=violations))
+    if error.retry_after_seconds is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromNanoseconds(round(error.retry_after_seconds * 1e9))
+        details.append(retry)
+    return details
+
+
+def _packed(message: Message) -> AnyMessage:
+    packed = AnyMessage()
+    packed.Pack(message)
+    return packed
+
+
+def _printable(text: str) -> str:
+    # gRPC percent-encodes the message; a limit keeps the headers below what peers accept.
+    return text if len(text) <= 1000 else text[:999] + "…"
+
+
+def refuse_missing(servicer: type) -> type:
+    """Give every method of a servicer class that it does not have itself an answer: NOT_IMPLEMENTED, by name."""
+    base = servicer.__mro__[1]
+    for name in vars(base):
+        if name.startswith("_") or name in vars(servicer):
+            continue
+        setattr(servicer, name, _refusal(f"{base.__name__.removesuffix('Servicer')}.{name}"))
+    return servicer
+
+
+def _refusal(rpc: str) -> Callable[[Any, Any, Context], Awaitable[NoReturn]]:
+    async def refuse(_self: object, _request: object, _context: Context) -> NoReturn:
+        raise NotImplementedHere(rpc)
+
+    return refuse
+
+
+__all__ = [
+    "CODES",
+    "ERROR_DOMAIN",
+    "ROLES",
+    "Authentication",
+    "Context",
+    "EdgeInterceptor",
+    "abort",
+    "current_caller",
+    "current_snapshot",
+    "refuse_missing",
+]

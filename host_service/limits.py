@@ -1,0 +1,91 @@
+"""Every limit of the host, in one place.
+
+A name ends in its unit. `limits:` in the configuration file sets any of them. The error that
+enforces a limit reports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much is too much.
+
+    Attributes:
+        message_bytes: One gRPC message, on every leg; above every other size, so that our own
+            errors answer first.
+        frame_bytes: One frame of results.
+        result_bytes: One result, an inline artifact not counted.
+        inline_artifact_bytes: An artifact carried inside a result or an event.
+        event_bytes: An event's envelope.
+        config_bytes: An agent's configuration, as JSON.
+        active_runs: Runs that are under way at once.
+        waiting_runs: Accepted runs that wait for their turn.
+        instance_wait_seconds: How long a run waits for an instance while one restarts.
+        interrupt_grace_seconds: How long a runner may take to stop by itself.
+        shutdown_grace_seconds: How long runs under way may go on after SIGTERM.
+        reader_buffer_bytes: Results that wait for one reader.
+        reader_patience_seconds: How long a caller with a full buffer may go without reading.
+        bookmark_seconds: An idle stream carries a bookmark that often.
+        checkpoint_seconds: Text in progress is kept at least that often.
+        checkpoint_bytes: Text in progress is kept at least every so many bytes.
+        reserved_numbers: How many delivered numbers are reserved at a time.
+        warnings_kept: Warnings of one run that are kept.
+        host_lease_seconds: How long the runs of a host are its own without a sign of life.
+        page_items: Items of a page.
+        page_default_items: Items of a page when the request does not say.
+        page_bytes: A page, whatever the item count.
+        page_item_text_bytes: The text of one transcript item in a page.
+    """
+
+    message_bytes: int = 16 * MIB
+    frame_bytes: int = 3 * MIB
+    result_bytes: int = MIB
+    inline_artifact_bytes: int = MIB
+    event_bytes: int = 2 * MIB
+    config_bytes: int = 256 * KIB
+    active_runs: int = 256
+    waiting_runs: int = 1024
+    instance_wait_seconds: float = 10.0
+    interrupt_grace_seconds: float = 5.0
+    shutdown_grace_seconds: float = 30.0
+    reader_buffer_bytes: int = 4 * MIB
+    reader_patience_seconds: float = 10.0
+    bookmark_seconds: float = 15.0
+    checkpoint_seconds: float = 0.5
+    checkpoint_bytes: int = 64 * KIB
+    reserved_numbers: int = 4096
+    warnings_kept: int = 100
+    host_lease_seconds: float = 15.0
+    page_items: int = 100
+    page_default_items: int = 50
+    page_bytes: int = 2 * MIB
+    page_item_text_bytes: int = 256 * KIB
+
+    def as_mapping(self) -> Mapping[str, int | float]:
+        """Return every limit by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def with_overrides(self, overrides: Mapping[str, int | float]) -> Limits:
+        """Return these limits with some set otherwise.
+
+        Raises:
+            ValueError: A name is unknown, or a value is not a positive number; the text names it.
+        """
+        known = {field.name: field.type for field in fields(self)}
+        for name, value in overrides.items():
+            if name not in known:
+                raise ValueError(
+                    f"limits.{name}: there is no such limit; known: {', '.join(sorted(known))}"
+                )
+            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+                raise ValueError(f"limits.{name}: must be a number above 0; got {value!r}")
+            if known[name] == "int" and not isinstance(value, int):
+                raise ValueError(f"limits.{name}: must be a whole number; got {value!r}")
+        return replace(self, **dict(overrides))  # type: ignore[arg-type]  # checked just above

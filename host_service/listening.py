@@ -1,0 +1,140 @@
+"""What the host listens on: addresses read, refused where others could reach them, and bound by one host alone."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import socket
+from pathlib import Path
+
+import grpc.aio
+
+from host_service.errors import StartupError
+
+
+class SocketClaim:
+    """The right to a unix socket's path, held by a lock beside it, so that no second host takes the socket away.
+
+    gRPC removes a socket that is in its way, whoever listens on it; the lock is what tells a living
+    host from a dead one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._lock = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StartupError(
+                f"the socket {path} cannot be made ({error.strerror})", "choose another --grpc"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise StartupError(
+                f"another process listens on unix:{path}", "stop it, or choose another --grpc"
+            ) from error
+        if _answers(path):
+            os.close(self._lock)
+            raise StartupError(
+                f"another process listens on unix:{path}", "stop it, or choose another --grpc"
+            )
+
+    def release(self) -> None:
+        """Let the path go."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._lock)
+
+
+def _answers(path: Path) -> bool:
+    probe = socket.socket(socket.AF_UNIX)
+    try:
+        probe.connect(str(path))
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        probe.close()
+
+
+def split_address(address: str, option: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`; an IPv6 host stands in brackets.
+
+    Raises:
+        StartupError: It is not of that form.
+    """
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isdecimal() or int(port) > 65535:
+        raise StartupError(
+            f"{option} {address!r} is not HOST:PORT", "give for example 127.0.0.1:50051"
+        )
+    return host.strip("[]"), int(port)
+
+
+def refuse_open(host: str, *, insecure: bool, option: str) -> None:
+    """Refuse a host that others than this machine can reach, since nothing is encrypted there.
+
+    Raises:
+        StartupError: It is such a host, and nobody said that this is wanted.
+    """
+    if insecure or host == "localhost":
+        return
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise StartupError(
+            f"{option} {host} can be reached by others, and the connection would not be encrypted",
+            "listen on 127.0.0.1 or a unix socket behind a proxy with TLS, or say --insecure",
+        )
+
+
+def bind_grpc(
+    server: grpc.aio.Server, address: str, *, insecure: bool
+) -> tuple[str, SocketClaim | None]:
+    """Bind a gRPC server, and return where it listens with the claim on its socket, if it is one.
+
+    Raises:
+        StartupError: The address is malformed, open to others, or taken.
+    """
+    if address.startswith("unix:"):
+        path = Path(address.removeprefix("unix:"))
+        claim = SocketClaim(path)
+        _bind(server, f"unix:{path}")
+        path.chmod(0o600)
+        return f"unix:{path}", claim
+    host, port = split_address(address, "--grpc")
+    refuse_open(host, insecure=insecure, option="--grpc")
+    shown = f"[{host}]" if ":" in host else host
+    return f"{shown}:{_bind(server, f'{shown}:{port}')}", None
+
+
+def _bind(server: grpc.aio.Server, address: str) -> int:
+    try:
+        return server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise StartupError(
+            f"{address} cannot be listened on: it is in use, or not an address of this machine",
+            "choose another --grpc",
+        ) from error
+
+
+def bind_http(address: str, *, insecure: bool) -> socket.socket:
+    """Return a listening socket for HTTP.
+
+    Raises:
+        StartupError: The address is malformed, open to others, or taken.
+    """
+    host, port = split_address(address, "--http")
+    refuse_open(host, insecure=insecure, option="--http")
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
+    except OSError as error:
+        raise StartupError(
+            f"{address} cannot be listened on ({error.strerror})", "choose another --http"
+        ) from error

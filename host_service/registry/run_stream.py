@@ -1,0 +1,168 @@
+"""One call of `RunService.Run`: opened, read frame by frame, and its end told in the words of run failures."""
+
+import asyncio
+from dataclasses import dataclass
+
+import grpc.aio
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
+from runmesh.v1 import run_pb2
+
+from host_service.registry.instance import Instance
+
+_METHOD = "/runmesh.v1.RunService/Run"
+# A process that died takes its connection with it; its end is noticed by the supervisor within this
+# time.
+_EXIT_NOTICE_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What came in one message of a runner's stream.
+
+    Attributes:
+        response: The results; None for bytes that are no `RunResponse`.
+        size_bytes: Its size on the wire.
+        suspicious: Whether its bytes have a zero byte, and so perhaps a text with U+0000.
+    """
+
+    response: run_pb2.RunResponse | None
+    size_bytes: int
+    suspicious: bool
+
+
+class RunnerFault(Exception):
+    """The stream ended without the runner's own word.
+
+    Attributes:
+        code: A run failure code, such as `runner.crashed`.
+        message: What happened, for people.
+        retryable: Whether the same event might succeed later.
+        never_started: Whether the runner cannot have seen the request, so that another instance may
+            be tried.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, retryable: bool = False, never_started: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.retryable = retryable
+        self.never_started = never_started
+
+
+def _decode(data: bytes) -> Frame:
+    try:
+        response = run_pb2.RunResponse.FromString(data)
+    except DecodeError:
+        return Frame(None, len(data), suspicious=True)
+    # A text with U+0000 has a zero byte on the wire. Looking for one costs next to nothing, and
+    # plain results have none.
+    return Frame(response, len(data), suspicious=b"\x00" in data)
+
+
+class RunStream:
+    """The results of one run, as its runner sends them.
+
+    Args:
+        instance: Which process to call.
+        request: The run.
+        timeout_seconds: The call's deadline; None: none.
+        metadata: Trace context for the runner.
+    """
+
+    def __init__(
+        self,
+        *,
+        instance: Instance,
+        request: run_pb2.RunRequest,
+        timeout_seconds: float | None,
+        metadata: tuple[tuple[str, str], ...],
+    ) -> None:
+        self._instance = instance
+        open_call = instance.channel.unary_stream(
+            _METHOD,
+            request_serializer=run_pb2.RunRequest.SerializeToString,
+            response_deserializer=_decode,
+        )
+        self._call = open_call(
+            request, timeout=timeout_seconds, metadata=grpc.aio.Metadata(*metadata)
+        )
+
+    async def read(self) -> Frame | None:
+        """Return the next frame, or None at the end.
+
+        Raises:
+            RunnerFault: The call failed.
+        """
+        try:
+            frame = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise await self._explain(error) from error
+        return None if frame is grpc.aio.EOF else frame
+
+    def cancel(self) -> None:
+        """Tell the runner that nobody reads on."""
+        self._call.cancel()
+
+    async def interrupt(self, *, run_id: str, reason: str, grace_seconds: float) -> None:
+        """Ask the runner to stop, and return when it has, or when the grace is over, or when it cannot be asked."""
+        grace = Duration()
+        grace.FromNanoseconds(round(grace_seconds * 1e9))
+        request = run_pb2.InterruptRequest(run_id=run_id, reason=reason, grace=grace)
+        try:
+            await self._instance.run_stub.Interrupt(request, timeout=grace_seconds)
+        except grpc.aio.AioRpcError:
+            # Whatever keeps it from answering, the host's next step is the same: the call is
+            # cancelled.
+            return
+
+    async def _explain(self, error: grpc.aio.AioRpcError) -> RunnerFault:
+        code, details = error.code(), error.details() or ""
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return RunnerFault("runner.timeout", "the runner did not end before the deadline")
+        if code is grpc.StatusCode.UNAVAILABLE:
+            return await self._explain_loss(details)
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+            return RunnerFault(
+                "runner.protocol", f"the runner sent a message over the limit: {details}"
+            )
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return RunnerFault(
+                "runner.unavailable",
+                f"the runner takes no more runs: {details}",
+                retryable=True,
+                never_started=True,
+            )
+        if code is grpc.StatusCode.NOT_FOUND:
+            return RunnerFault(
+                "runner.unavailable", f"the process does not serve this runner: {details}"
+            )
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return RunnerFault(
+                "runner.protocol", "the process does not serve runmesh.v1.RunService"
+            )
+        return RunnerFault("runner.error", f"the runner's call ended with {code.name}: {details}")
+
+    async def _explain_loss(self, details: str) -> RunnerFault:
+        if "failed to connect" in details.lower() or "connection refused" in details.lower():
+            return RunnerFault(
+                "runner.unavailable",
+                "the runner's process could not be reached",
+                retryable=True,
+                never_started=True,
+            )
+        try:
+            await asyncio.wait_for(self._instance.lost.wait(), _EXIT_NOTICE_SECONDS)
+        except TimeoutError:
+            return RunnerFault(
+                "runner.unavailable",
+                f"the connection to the runner was lost: {details}",
+                retryable=True,
+            )
+        return RunnerFault(
+            "runner.crashed",
+            f"the runner's process ended in the middle of the run: {self._instance.reason}",
+            retryable=True,
+        )

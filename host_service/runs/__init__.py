@@ -1,0 +1,11 @@
+"""Runs: from an accepted event to a stored end.
+
+The way of an event::
+
+    intake        validate, normalize, key and digest
+    agents        which binding, which agent
+    orchestrator  admit, accept in one transaction, hand to a run of its own
+    run           wait, pick an instance, freeze rights, call the runner
+    checker       check and number each result
+    log           deliver to readers, keep what is durable
+"""

@@ -1,0 +1,53 @@
+"""What a runner's manifest asks for, in the words that the snapshot goes by."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+from runmesh.v1 import manifest_pb2
+
+from host_service.authorization.snapshot import Asked
+
+_GROUPS: tuple[tuple[str, EnumTypeWrapper, str], ...] = (
+    ("models", manifest_pb2.ModelPermission, "MODEL_PERMISSION_"),
+    ("tools", manifest_pb2.ToolPermission, "TOOL_PERMISSION_"),
+    ("knowledge_bases", manifest_pb2.KnowledgeBasePermission, "KNOWLEDGE_BASE_PERMISSION_"),
+    ("history", manifest_pb2.HistoryPermission, "HISTORY_PERMISSION_"),
+    ("events", manifest_pb2.EventPermission, "EVENT_PERMISSION_"),
+    ("artifacts", manifest_pb2.ArtifactAccess, "ARTIFACT_ACCESS_"),
+    ("files", manifest_pb2.FileSource, "FILE_SOURCE_"),
+)
+_CAPABILITIES = tuple(field.name for field in manifest_pb2.RunnerCapabilities.DESCRIPTOR.fields)
+
+
+def asked_by(manifest: manifest_pb2.RunnerManifest) -> Asked:
+    """Return what a manifest asks for. Values of a later version, which this host does not know, ask for nothing."""
+    return _asked(manifest.SerializeToString(deterministic=True))
+
+
+@lru_cache(maxsize=256)
+def _asked(encoded: bytes) -> Asked:
+    # A manifest is asked about at every run and changes with its plugin: bytes tell whether it is
+    # the same.
+    manifest = manifest_pb2.RunnerManifest.FromString(encoded)
+    permissions = manifest.permissions
+    return Asked(
+        permissions={
+            name: _names(getattr(permissions, name), enum, prefix) for name, enum, prefix in _GROUPS
+        },
+        storage=_names(permissions.storage, manifest_pb2.StorageArea, "STORAGE_AREA_"),
+        actions=frozenset(permissions.platform_actions),
+        capabilities=frozenset(
+            name for name in _CAPABILITIES if getattr(manifest.capabilities, name)
+        ),
+    )
+
+
+def _names(numbers: list[int], enum: EnumTypeWrapper, prefix: str) -> frozenset[str]:
+    known = set(enum.values())
+    return frozenset(
+        enum.Name(number).removeprefix(prefix).lower()
+        for number in numbers
+        if number in known and number
+    )

@@ -1,0 +1,194 @@
+"""Checks what a runner sends, and gives it the host's numbers.
+
+Two numberings: the runner's own `sequence` (1, 2, 3 ...) is checked here and kept beside the
+    result; the number under which a
+result is delivered is the host's. A frame of nothing but plain deltas, which is what a run mostly
+sends, is checked and numbered in place by one short loop; everything else goes result by result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from runmesh.v1 import result_pb2
+
+from host_service.limits import Limits
+from host_service.registry.run_stream import Frame
+from host_service.validation.results import repair_result, result_violations
+
+# How many numbers of gaps are remembered, to tell a late result from a repeated one.
+_GAPS_REMEMBERED = 4096
+TERMINAL = frozenset({"run_completed", "run_failed"})
+
+
+class ProtocolFault(Exception):
+    """The runner broke the contract in a way that ends the run with `runner.protocol`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A result that goes on.
+
+    Attributes:
+        result: The result; under its delivered number, unless it is terminal: the host may have
+            more to say before it.
+        kind: The name of its payload, such as `message_delta`.
+        runner_sequence: The runner's own number of it.
+    """
+
+    result: result_pb2.RunResult
+    kind: str
+    runner_sequence: int
+
+
+class ResultChecker:
+    """Checks and numbers the results of one run.
+
+    Args:
+        run_id: The run that results must name.
+        limits: Sizes.
+        warn: Told of what somebody should know: a code and a sentence.
+    """
+
+    def __init__(self, *, run_id: str, limits: Limits, warn: Callable[[str, str], None]) -> None:
+        self._run_id = run_id
+        self._limits = limits
+        self._warn = warn
+        self._expected = 1
+        self._missing: set[int] = set()
+        self._ended = False
+        self.delivered = 0
+
+    def number(self, result: result_pb2.RunResult) -> None:
+        """Give a result the next delivered number."""
+        self.delivered += 1
+        result.sequence = result.first_sequence = self.delivered
+
+    def number_plain_deltas(self, frame: Frame) -> bool:
+        """Number a frame of plain deltas in place and return True; return False, with nothing done, for any other.
+
+        This is the hot path: what it does for each result is what a run costs.
+        """
+        if frame.suspicious or self._ended or frame.size_bytes > self._limits.result_bytes:
+            return False
+        run_id, expected = self._run_id, self._expected
+        response = frame.response
+        if response is None:
+            return False
+        results = response.results
+        for result in results:
+            if (
+                result.sequence != expected
+                or not result.HasField("message_delta")
+                or result.run_id != run_id
+            ):
+                return False
+            expected += 1
+        number = self.delivered
+        same = number + 1 == self._expected
+        for result in results:
+            number += 1
+            result.first_sequence = number
+            if not same:
+                result.sequence = number
+        self._expected = expected
+        self.delivered = number
+        return True
+
+    def check(self, frame: Frame) -> list[Numbered]:
+        """Check any frame result by result, and number those that go on.
+
+        Raises:
+            ProtocolFault: The run cannot go on; the text says which rule was broken, and by what.
+        """
+        if frame.response is None:
+            raise ProtocolFault(f"a frame of {frame.size_bytes} bytes is no RunResponse")
+        passed = []
+        for result in frame.response.results:
+            if self._ended:
+                self._warn(
+                    "after_terminal",
+                    f"result {result.sequence} came after the terminal result and was dropped",
+                )
+                continue
+            kind = self._accept(result, frame)
+            if kind is not None:
+                passed.append(Numbered(result, kind, result.sequence))
+                self._ended = kind in TERMINAL
+                if not self._ended:
+                    self.number(result)
+        return passed
+
+    def _accept(self, result: result_pb2.RunResult, frame: Frame) -> str | None:
+        if result.run_id != self._run_id:
+            raise ProtocolFault(
+                f"result {result.sequence} names run {result.run_id[:64]!r}, this is {self._run_id!r}"
+            )
+        if not self._in_order(result.sequence):
+            return None
+        kind = result.WhichOneof("payload")
+        if kind is None:
+            if result.must_understand:
+                raise ProtocolFault(
+                    f"result {result.sequence} must be understood and is of a type this host does not know"
+                )
+            self._warn(
+                "unknown_result",
+                f"result {result.sequence} is of a type this host does not know and was ignored",
+            )
+            return None
+        self._check_size(result)
+        if frame.suspicious or kind != "message_delta":
+            self._check_fields(result)
+        return kind
+
+    def _in_order(self, sequence: int) -> bool:
+        """Return whether a result is new; say what is odd about its number."""
+        if sequence == self._expected:
+            self._expected += 1
+            return True
+        if sequence < 1:
+            raise ProtocolFault(f"a result has sequence {sequence}; the first is 1")
+        if sequence > self._expected:
+            self._warn(
+                "sequence_gap", f"result {sequence} came where {self._expected} was expected"
+            )
+            last_kept = min(sequence, self._expected + _GAPS_REMEMBERED - len(self._missing))
+            self._missing.update(range(self._expected, last_kept))
+            self._expected = sequence + 1
+            return True
+        if sequence in self._missing:
+            self._missing.discard(sequence)
+            self._warn(
+                "sequence_step_back", f"result {sequence} came late, after {self._expected - 1}"
+            )
+            return True
+        self._warn("sequence_repeated", f"result {sequence} came again and was dropped")
+        return False
+
+    def _check_size(self, result: result_pb2.RunResult) -> None:
+        size = result.ByteSize()
+        limit = self._limits.result_bytes
+        if size > limit:
+            inline = len(result.artifact_created.inline.data)
+            if inline > self._limits.inline_artifact_bytes:
+                limit, size = self._limits.inline_artifact_bytes, inline
+                raise ProtocolFault(
+                    f"result {result.sequence} has an inline artifact of {size} bytes; the limit is {limit}"
+                )
+            if size - inline > limit:
+                raise ProtocolFault(
+                    f"result {result.sequence} has {size - inline} bytes; the limit is {limit}"
+                )
+
+    def _check_fields(self, result: result_pb2.RunResult) -> None:
+        repaired: Sequence[str] = repair_result(result)
+        if repaired:
+            self._warn(
+                "text_repaired",
+                f"U+0000 or a lone surrogate became U+FFFD in {', '.join(repaired)}",
+            )
+        violations = result_violations(result)
+        if violations:
+            raise ProtocolFault(f"result {result.sequence}: " + "; ".join(map(str, violations)))

@@ -1,0 +1,58 @@
+"""How a host is set up: frozen once it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from host_service.limits import Limits
+
+DEFAULT_GRPC_ADDRESS = "127.0.0.1:50051"
+DEFAULT_HTTP_ADDRESS = "127.0.0.1:8080"
+
+
+def default_data_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return where a host keeps its data when nobody says: RUNMESH_DATA, else the XDG data home."""
+    chosen = environment.get("RUNMESH_DATA")
+    if chosen:
+        return Path(chosen)
+    home = environment.get("XDG_DATA_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "share") / "runmesh"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What an operator may choose.
+
+    Attributes:
+        data_folder: Where the database, the operator key and the host's addresses are kept; mode
+            0700.
+        grpc_address: `HOST:PORT` (port 0: any free one) or `unix:/path`.
+        http_address: `HOST:PORT` for health checks; empty: none.
+        database_url: `sqlite:///path` or `postgresql+psycopg://...`; None: a SQLite file in the
+            data folder.
+        plugin_folders: Folders of plugin folders, beside those that ship and `plugins/` in the data
+            folder.
+        static_runners: Pairs of plugin id and address.
+        config_file: YAML with agents, bindings and limits to have.
+        insecure: Allow a listener that others can reach, without TLS.
+        log_level: `debug`, `info`, `warning` or `error`.
+        quit_with_stdin: Stop when standard input ends.
+        shipped_plugins: Also start the plugins that ship with the host.
+        limits: How much is too much.
+    """
+
+    data_folder: Path = field(default_factory=default_data_folder)
+    grpc_address: str = DEFAULT_GRPC_ADDRESS
+    http_address: str = DEFAULT_HTTP_ADDRESS
+    database_url: str | None = None
+    plugin_folders: tuple[Path, ...] = ()
+    static_runners: tuple[tuple[str, str], ...] = ()
+    config_file: Path | None = None
+    insecure: bool = False
+    log_level: str = "info"
+    quit_with_stdin: bool = False
+    shipped_plugins: bool = True
+    limits: Limits = field(default_factory=Limits)

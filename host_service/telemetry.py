@@ -1,0 +1,114 @@
+"""Traces: one for a run, from the caller through the host and the runner to whatever the runner calls.
+
+Spans follow the OpenTelemetry conventions for RPC servers and for generative AI agents. They leave
+the process only where the standard variables say so (`OTEL_EXPORTER_OTLP_ENDPOINT` and the like),
+in batches and in the background: no exporter slows or stops a run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from opentelemetry import context as otel_context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import (
+    SpanKind,
+    Status,
+    StatusCode,
+    format_trace_id,
+    get_current_span,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from stores.records import RunRecord
+
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+
+class Telemetry:
+    """Makes the spans of one host.
+
+    Args:
+        service_version: The host's version.
+        host_id: The host, as `service.instance.id`.
+    """
+
+    def __init__(self, *, service_version: str, host_id: str) -> None:
+        resource = Resource.create(
+            {
+                "service.name": "runmesh",
+                "service.version": service_version,
+                "service.instance.id": host_id,
+            }
+        )
+        self._provider = TracerProvider(resource=resource)
+        if _wants_export(os.environ):
+            self._export()
+        self._tracer = self._provider.get_tracer("runmesh", service_version)
+
+    def _export(self) -> None:
+        # The exporter takes longer to import than the host to start, and most hosts have none.
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+
+    @contextmanager
+    def call_span(self, service: str, method: str, metadata: Mapping[str, str]) -> Iterator[None]:
+        """Span one call that the host serves, below the caller's own span if its metadata names one."""
+        parent = _PROPAGATOR.extract(metadata)
+        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+        span = self._tracer.start_span(f"{service}/{method}", parent, SpanKind.SERVER, attributes)
+        token = otel_context.attach(set_span_in_context(span, parent))
+        try:
+            yield
+        except Exception as error:
+            span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+            raise
+        finally:
+            otel_context.detach(token)
+            span.end()
+
+    @contextmanager
+    def run_span(self, run: RunRecord) -> Iterator[None]:
+        """Span one run, from its acceptance to its end."""
+        attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.id": run.agent_id,
+            "runmesh.run.id": run.run_id,
+            "runmesh.runner.id": run.runner_id,
+        }
+        span = self._tracer.start_span(f"invoke_agent {run.agent_id}", attributes=attributes)
+        token = otel_context.attach(set_span_in_context(span))
+        try:
+            yield
+        finally:
+            otel_context.detach(token)
+            span.end()
+
+    def outgoing(self) -> tuple[tuple[str, str], ...]:
+        """Return the metadata that carries the current span to a runner."""
+        carrier: dict[str, str] = {}
+        _PROPAGATOR.inject(carrier)
+        return tuple(carrier.items())
+
+    def trace_id(self) -> str:
+        """Return the current trace id: 32 hexadecimal digits."""
+        return format_trace_id(get_current_span().get_span_context().trace_id)
+
+    def close(self) -> None:
+        """Send what waits, within the exporter's own time limit."""
+        self._provider.shutdown()
+
+
+def _wants_export(environment: Mapping[str, str]) -> bool:
+    if (
+        environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        or environment.get("OTEL_TRACES_EXPORTER") == "none"
+    ):
+        return False
+    return any(environment.get(f"OTEL_EXPORTER_OTLP_{kind}ENDPOINT") for kind in ("", "TRACES_"))
