@@ -116,8 +116,8 @@ class Usage:
     """Tokens that a run used of one model, cumulative; `None` means unknown, never zero."""
 
     model_id: str
-    input_tokens: int
-    output_tokens: int
+    input_tokens: int | None
+    output_tokens: int | None
     reasoning_tokens: int | None = None
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None

@@ -21,7 +21,7 @@ from stores.sql.journal import SqlJournal
 from stores.sql.readers import Readers
 from stores.sql.rows import Encoded
 from stores.sql.tables import agents, bindings, catalogue_revision
-from stores.sql.values import microseconds
+from stores.sql.values import check_ids, microseconds
 
 Record = TypeVar("Record", AgentRecord, BindingRecord)
 
@@ -146,6 +146,7 @@ class SqlCatalogue:
 
     def delete_agent(self, agent_id: str) -> Future[bool]:
         """Delete an agent; see the protocol."""
+        check_ids("agent", id=agent_id)
 
         def work(connection: Connection) -> bool:
             rows = connection.all(_SELECT_OF_AGENT, {"of_agent": agent_id})
@@ -158,33 +159,35 @@ class SqlCatalogue:
 
     def delete_binding(self, binding_id: str) -> Future[bool]:
         """Delete a binding; False if it is not stored."""
+        check_ids("binding", id=binding_id)
         return self._journal.submit(
             lambda connection: _delete(connection, _BINDINGS.delete, binding_id)
         )
 
     async def get_agent(self, agent_id: str) -> AgentRecord | None:
         """Return an agent, or `None`."""
-        return await self._readers.read(lambda connection: _AGENTS.find(connection, agent_id))
+        row = await self._readers.first(_AGENTS.select, {"of_id": agent_id})
+        return None if row is None else agent_record(row)
 
     async def get_binding(self, binding_id: str) -> BindingRecord | None:
         """Return a binding, or `None`."""
-        return await self._readers.read(lambda connection: _BINDINGS.find(connection, binding_id))
+        row = await self._readers.first(_BINDINGS.select, {"of_id": binding_id})
+        return None if row is None else binding_record(row)
 
     async def list_agents(self) -> Sequence[AgentRecord]:
         """Return all agents by id."""
-        rows = await self._readers.read(lambda connection: connection.all(_AGENTS.select_all, {}))
+        rows = await self._readers.all(_AGENTS.select_all, {})
         return [agent_record(row) for row in rows]
 
     async def list_bindings(self, agent_id: str | None = None) -> Sequence[BindingRecord]:
         """Return all bindings, or those of one agent, by id."""
         statement: sa.Select[Any] = _BINDINGS.select_all if agent_id is None else _SELECT_OF_AGENT
-        values = {"of_agent": agent_id}
-        rows = await self._readers.read(lambda connection: connection.all(statement, values))
+        rows = await self._readers.all(statement, {"of_agent": agent_id})
         return [binding_record(row) for row in rows]
 
     async def revision(self) -> int:
         """Return a number that grows with every change of the catalogue; 0 at first."""
-        row = await self._readers.read(lambda connection: connection.first(_SELECT_REVISION, {}))
+        row = await self._readers.first(_SELECT_REVISION, {})
         return 0 if row is None else int(row[0])
 
     def _now(self) -> int:

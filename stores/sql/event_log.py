@@ -108,13 +108,12 @@ class SqlEventLog:
             "of_source": source,
             "of_event": event_id,
         }
-        row = await self._readers.read(lambda connection: connection.first(_SELECT, values))
+        row = await self._readers.first(_SELECT, values)
         return None if row is None else event_record(row)
 
     async def get_for_run(self, run_id: str) -> EventRecord | None:
         """Return the event that started this run; `None` if there is no such run or event."""
-        values = {"of_run": run_id}
-        row = await self._readers.read(lambda connection: connection.first(_SELECT_FOR_RUN, values))
+        row = await self._readers.first(_SELECT_FOR_RUN, {"of_run": run_id})
         return None if row is None else event_record(row)
 
     async def entries(
@@ -123,7 +122,7 @@ class SqlEventLog:
         """Return entries of a run, oldest first, from after a position; empty without any."""
         check_limit(limit)
         values = {"of_run": run_id, "above": after_position, "most": limit}
-        rows = await self._readers.read(lambda connection: connection.all(_SELECT_ENTRIES, values))
+        rows = await self._readers.all(_SELECT_ENTRIES, values)
         return [entry_record(row) for row in rows]
 
 

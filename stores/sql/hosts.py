@@ -14,6 +14,7 @@ from stores.sql.connection import Connection
 from stores.sql.journal import SqlJournal
 from stores.sql.readers import Readers
 from stores.sql.tables import hosts
+from stores.sql.values import check_ids
 
 _is_host = hosts.c.host_id == sa.bindparam("of_host")
 _is_incarnation = _is_host & (hosts.c.incarnation == sa.bindparam("of_incarnation"))
@@ -56,17 +57,16 @@ class SqlHosts:
 
     def release(self, host_id: str, incarnation: str) -> Future[bool]:
         """Give the host up at a clean stop; False if it is not this incarnation's any more."""
+        check_ids("host", host_id=host_id, incarnation=incarnation)
         values = {"of_host": host_id, "of_incarnation": incarnation}
         return self._journal.submit(lambda connection: connection.run(_RELEASE, values) == 1)
 
     async def get(self, host_id: str) -> HostRecord | None:
         """Return a host, or `None`."""
-        row = await self._readers.read(
-            lambda connection: connection.first(_SELECT, {"of_host": host_id})
-        )
+        row = await self._readers.first(_SELECT, {"of_host": host_id})
         return None if row is None else host_record(row)
 
     async def list(self) -> Sequence[HostRecord]:
         """Return all hosts by id, those with a lease that ran out as well."""
-        rows = await self._readers.read(lambda connection: connection.all(_SELECT_ALL, {}))
+        rows = await self._readers.all(_SELECT_ALL, {})
         return [host_record(row) for row in rows]

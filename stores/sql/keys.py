@@ -15,7 +15,7 @@ from stores.sql.connection import Connection
 from stores.sql.journal import SqlJournal
 from stores.sql.readers import Readers
 from stores.sql.tables import api_keys
-from stores.sql.values import microseconds
+from stores.sql.values import check_ids, microseconds
 
 _is_key = api_keys.c.key_id == sa.bindparam("of_key")
 
@@ -61,11 +61,13 @@ class SqlApiKeys:
 
     def revoke(self, key_id: str, at: datetime) -> Future[bool]:
         """Revoke a key; False if it is unknown or was revoked before, which keeps its time."""
+        check_ids("API key", key_id=key_id)
         values = {"of_key": key_id, "at": microseconds("API key", "revoked_at", at)}
         return self._journal.submit(lambda connection: connection.run(_REVOKE, values) == 1)
 
     def mark_used(self, key_id: str, at: datetime) -> Future[None]:
         """Note that a key was used; an earlier time than the stored one changes nothing."""
+        check_ids("API key", key_id=key_id)
         values = {"of_key": key_id, "at": microseconds("API key", "last_used_at", at)}
 
         def work(connection: Connection) -> None:
@@ -75,19 +77,15 @@ class SqlApiKeys:
 
     async def get(self, key_id: str) -> ApiKeyRecord | None:
         """Return a key by its id, or `None`."""
-        row = await self._readers.read(
-            lambda connection: connection.first(_SELECT, {"of_key": key_id})
-        )
+        row = await self._readers.first(_SELECT, {"of_key": key_id})
         return None if row is None else key_record(row)
 
     async def find_by_hash(self, hash: bytes) -> ApiKeyRecord | None:
         """Return the key with this hash, expired and revoked ones as well, or `None`."""
-        row = await self._readers.read(
-            lambda connection: connection.first(_SELECT_BY_HASH, {"of_hash": hash})
-        )
+        row = await self._readers.first(_SELECT_BY_HASH, {"of_hash": hash})
         return None if row is None else key_record(row)
 
     async def list(self) -> Sequence[ApiKeyRecord]:
         """Return all keys, oldest first, then by id."""
-        rows = await self._readers.read(lambda connection: connection.all(_SELECT_ALL, {}))
+        rows = await self._readers.all(_SELECT_ALL, {})
         return [key_record(row) for row in rows]

@@ -22,12 +22,11 @@ from stores.records import (
     TranscriptItem,
 )
 from stores.sql import runs
-from stores.sql.connection import Connection
 from stores.sql.journal import SqlJournal
 from stores.sql.readers import Readers
 from stores.sql.rows import checkpoint_record, result_record, run_record
 from stores.sql.run_facts import EncodedAcceptance, EncodedEnd, EncodedFacts, check_belongs
-from stores.sql.run_pages import RunPages
+from stores.sql.run_pages import RunPages, page_of_runs
 from stores.sql.values import (
     check_ids,
     check_integers,
@@ -72,7 +71,7 @@ class SqlRunLedger:
         statement = runs.ADVANCE.get(status)
         if statement is None:
             raise InvalidRecord("run", "status", "must be QUEUED or RUNNING: finish ends a run")
-        check_ids("run", instance_id=instance_id)
+        check_ids("run", run_id=run_id, instance_id=instance_id, host_incarnation=host_incarnation)
         check_integers("run", reserved_sequence=reserved_sequence)
         values = {
             "of_run": run_id,
@@ -99,6 +98,7 @@ class SqlRunLedger:
         self, run_id: str, from_incarnation: str, host_id: str, incarnation: str
     ) -> Future[bool]:
         """Take over a waiting run of a host that is lost; see the protocol."""
+        check_ids("run", run_id=run_id, host_incarnation=from_incarnation)
         check_ids("host", host_id=host_id, incarnation=incarnation)
         values = {
             "of_run": run_id,
@@ -110,13 +110,16 @@ class SqlRunLedger:
 
     async def get(self, run_id: str) -> RunRecord | None:
         """Return a run, or `None`."""
-        return await self._readers.read(lambda connection: runs.find_run(connection, run_id))
+        row = await self._readers.first(runs.SELECT, {"of_run": run_id})
+        return None if row is None else run_record(row)
 
     async def list(
         self, query: RunQuery, *, limit: int = 50, after: str | None = None
     ) -> Page[RunRecord, str]:
         """Return runs, newest first; see the protocol."""
-        return await self._readers.read(self._pages.reader(query, limit=limit, after=after))
+        statement, values = self._pages.statement(query, limit=limit, after=after)
+        rows = await self._readers.all(statement, values)
+        return page_of_runs(rows, limit=limit)
 
     async def results(
         self, run_id: str, *, after_sequence: int = 0, limit: int = 1_000
@@ -124,25 +127,16 @@ class SqlRunLedger:
         """Return durable results of a run by delivered number, from after one; may be empty."""
         check_limit(limit)
         values = {"of_run": run_id, "above": after_sequence, "most": limit}
-        rows = await self._readers.read(
-            lambda connection: connection.all(runs.SELECT_RESULTS, values)
-        )
+        rows = await self._readers.all(runs.SELECT_RESULTS, values)
         return [result_record(row) for row in rows]
 
     async def checkpoints(self, run_id: str) -> Sequence[Checkpoint]:
         """Return the checkpoints of an active run, by delivered number; may be empty."""
-        values = {"of_run": run_id}
-        rows = await self._readers.read(
-            lambda connection: connection.all(runs.SELECT_CHECKPOINTS, values)
-        )
+        rows = await self._readers.all(runs.SELECT_CHECKPOINTS, {"of_run": run_id})
         return [checkpoint_record(row) for row in rows]
 
     async def active_of_lost_hosts(self, now: datetime) -> Sequence[RunRecord]:
         """Return runs that have not ended and whose owner cannot end them, oldest first."""
         values = {"now": microseconds("host", "now", now)}
-
-        def read(connection: Connection) -> Sequence[RunRecord]:
-            rows = connection.all(runs.SELECT_OF_LOST_HOSTS, values)
-            return [run_record(row) for row in rows]
-
-        return await self._readers.read(read)
+        rows = await self._readers.all(runs.SELECT_OF_LOST_HOSTS, values)
+        return [run_record(row) for row in rows]

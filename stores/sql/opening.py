@@ -68,7 +68,7 @@ def _postgresql() -> Dialect:
 
 def _compose(*, journal: SqlJournal, readers: Readers, clock: Callable[[], datetime]) -> Stores:
     async def ping() -> None:
-        await readers.read(_answer)
+        await readers.first(_ONE, {})
         await journal.submit(_answer)
 
     async def close() -> None:

@@ -1,30 +1,31 @@
 """A few threads that read, each with a connection of its own.
 
-A read is a function of a connection. It sees everything whose commit was reported before it was
-asked for. Reads do not wait for the writer, on either engine.
+A read is one statement. It sees everything whose commit was reported before it was asked for, and
+does not wait for the writer, on either engine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
+
+from sqlalchemy.sql import ClauseElement
 
 from stores.errors import StoreClosed, StoreError
-from stores.sql.connection import Connection, Database
+from stores.sql.connection import Connection, Database, Row, Values
 from stores.sql.delivery import Outcome, settle, wake
-
-T = TypeVar("T")
+from stores.sql.values import is_storable
 
 # Reads are short and mostly served from memory: more threads would only wait for the interpreter.
 _THREADS = 3
 
 
 class _Read(NamedTuple):
-    work: Callable[[Connection], Any]
-    future: asyncio.Future[Any]
+    statement: ClauseElement
+    values: Values
+    future: asyncio.Future[list[Row]]
 
 
 class Readers:
@@ -44,19 +45,28 @@ class Readers:
             name = f"runmesh-reader-{number}"
             threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def read(self, work: Callable[[Connection], T]) -> asyncio.Future[T]:
-        """Return a future of what the function returns.
-
-        The future may be cancelled: the read is then left out, or its result dropped.
+    async def first(self, statement: ClauseElement, values: Values) -> Row | None:
+        """Run a query and return its first row, or `None`.
 
         Raises:
             StoreClosed: The readers were closed.
+            StoreUnavailable: The database cannot be read now.
+        """
+        rows = await self.all(statement, values)
+        return rows[0] if rows else None
+
+    async def all(self, statement: ClauseElement, values: Values) -> list[Row]:
+        """Run a query and return its rows, as `first` does.
+
+        Text that cannot be stored is nowhere: a query for it has no rows, on either engine.
         """
         if self._closed:
             raise StoreClosed
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(_Read(work, future))
-        return future
+        if not all(map(is_storable, values.values())):
+            return []
+        future: asyncio.Future[list[Row]] = self._loop.create_future()
+        self._queue.put(_Read(statement, values, future))
+        return await future
 
     async def close(self) -> None:
         """Finish the reads that wait, then close the connections. May be called again."""
@@ -85,7 +95,8 @@ class Readers:
         while True:
             try:
                 connection = connection or self._database.connect()
-                return Outcome(read.future, read.work(connection), None), connection
+                rows = connection.all(read.statement, read.values)
+                return Outcome(read.future, rows, None), connection
             except Exception as error:  # noqa: BLE001 - whatever it is, the future will tell it
                 if connection is None or not connection.is_lost:
                     return Outcome(read.future, None, self._meaning(error)), connection

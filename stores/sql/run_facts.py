@@ -37,7 +37,7 @@ from stores.sql.rows import (
     warnings_text,
 )
 from stores.sql.transcript import latest_position, write_item, write_items
-from stores.sql.values import check_integers, microseconds, optional_microseconds
+from stores.sql.values import check_ids, check_integers, microseconds, optional_microseconds
 
 
 def check_belongs(event: EventRecord, run: RunRecord) -> None:
@@ -73,10 +73,11 @@ class EncodedAcceptance:
     ) -> EncodedAcceptance:
         """Check and encode the records of `RunLedger.accept`."""
         snapshot = snapshot_row(run.agent_snapshot)
+        row = run_row(run, snapshot_digest=snapshot["digest"])
         return cls(
             event=event_row(event, run_id=run.run_id),
             record=run,
-            row=run_row(run, snapshot_digest=snapshot["digest"]),
+            row=row,
             snapshot=snapshot,
             item=None if item is None else item_row(item),
         )
@@ -139,8 +140,9 @@ class EncodedFacts:
     def encode(cls, facts: RunFacts) -> EncodedFacts:
         """Check and encode facts."""
         _check_of_run(facts)
-        check_integers("run facts", reserved_sequence=facts.reserved_sequence)
         run_id = facts.run_id
+        check_ids("run facts", run_id=run_id, host_incarnation=facts.host_incarnation)
+        check_integers("run facts", reserved_sequence=facts.reserved_sequence)
         return cls(
             owner={"of_run": run_id, "of_incarnation": facts.host_incarnation},
             changes={
@@ -154,10 +156,7 @@ class EncodedFacts:
             items=[item_row(item) for item in facts.items],
             entries=[entry_row(entry) for entry in facts.entries],
             checkpoints=[checkpoint_row(checkpoint) for checkpoint in facts.checkpoints],
-            dropped=[
-                {"of_run": run_id, "of_message": message_id}
-                for message_id in facts.dropped_checkpoints
-            ],
+            dropped=_dropped(facts),
             warnings=_checked(facts.warnings),
             size=_size(facts),
         )
@@ -197,6 +196,15 @@ def _check_of_run(facts: RunFacts) -> None:
                 raise InvalidRecord(type(fact).__name__, "run_id", rule)
 
 
+def _dropped(facts: RunFacts) -> Sequence[Encoded]:
+    for message_id in facts.dropped_checkpoints:
+        check_ids("run facts", dropped_checkpoints=message_id)
+    return [
+        {"of_run": facts.run_id, "of_message": message_id}
+        for message_id in facts.dropped_checkpoints
+    ]
+
+
 def _checked(warnings: tuple[RunWarning, ...]) -> tuple[RunWarning, ...]:
     # They are encoded in the writer, together with those already stored.
     warnings_text(warnings)
@@ -226,6 +234,7 @@ class EncodedEnd:
             raise InvalidRecord("run end", "status", f"must be terminal, is {end.status.name}")
         if facts.run_id != end.run_id:
             raise InvalidRecord("run facts", "run_id", f"must be the end's, {end.run_id!r}")
+        check_ids("run end", host_incarnation=end.host_incarnation)
         check_integers("run end", last_sequence=end.last_sequence)
         last_facts = replace(facts, warnings=facts.warnings + end.warnings)
         encoded = EncodedFacts.encode(last_facts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from stores.errors import InvalidRecord
 from stores.records import Page, RunQuery, RunRecord, RunStatus
-from stores.sql.connection import Connection
+from stores.sql.connection import Row, Values
 from stores.sql.rows import run_record
 from stores.sql.runs import select_runs
 from stores.sql.tables import ended_badly, is_active, runs
@@ -31,37 +31,37 @@ Shape = tuple[frozenset[str], frozenset[RunStatus]]
 
 
 class RunPages:
-    """Reads pages of runs."""
+    """The statements that read pages of runs."""
 
     def __init__(self) -> None:
         """Start without statements."""
         self._statements: dict[Shape, sa.Select[Any]] = {}
 
-    def reader(
+    def statement(
         self, query: RunQuery, *, limit: int, after: str | None
-    ) -> Callable[[Connection], Page[RunRecord, str]]:
-        """Return a read of one page.
+    ) -> tuple[sa.Select[Any], Values]:
+        """Return the statement that reads a page, and its values.
 
         Raises:
             InvalidRecord: The limit or the cursor is no such thing.
         """
         check_limit(limit)
         values = _values(query, after)
-        statement = self._statement((frozenset(values), frozenset(query.statuses)))
-        values["most"] = limit + 1
+        statement = self._of_shape((frozenset(values), frozenset(query.statuses)))
+        # One more tells whether there are more.
+        return statement, {**values, "most": limit + 1}
 
-        def read(connection: Connection) -> Page[RunRecord, str]:
-            rows = connection.all(statement, values)
-            items = tuple(run_record(row) for row in rows[:limit])
-            return Page(items, _cursor(items[-1]) if len(rows) > limit else None)
-
-        return read
-
-    def _statement(self, shape: Shape) -> sa.Select[Any]:
+    def _of_shape(self, shape: Shape) -> sa.Select[Any]:
         found = self._statements.get(shape)
         if found is None:
             found = self._statements[shape] = _build(shape)
         return found
+
+
+def page_of_runs(rows: Sequence[Row], *, limit: int) -> Page[RunRecord, str]:
+    """Decode the rows that such a statement gave."""
+    items = tuple(run_record(row) for row in rows[:limit])
+    return Page(items, _cursor(items[-1]) if len(rows) > limit else None)
 
 
 def _build(shape: Shape) -> sa.Select[Any]:

@@ -67,15 +67,14 @@ class SqlTranscript:
             "most": limit + 1,
         }
         statement = _NEWEST_FIRST if newest_first else _OLDEST_FIRST
-        rows = await self._readers.read(lambda connection: connection.all(statement, values))
+        rows = await self._readers.all(statement, values)
         items = tuple(item_record(row) for row in rows[:limit])
         return Page(items, items[-1].position if len(rows) > limit else None)
 
     async def latest_position(self, conversation_key: str) -> int | None:
         """Return the newest position of a conversation; `None` while it has no items."""
-        return await self._readers.read(
-            lambda connection: latest_position(connection, conversation_key)
-        )
+        row = await self._readers.first(_LATEST, {"of_conversation": conversation_key})
+        return None if row is None else row[0]
 
 
 def latest_position(connection: Connection, conversation_key: str) -> int | None:

@@ -18,6 +18,23 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INTEGER_MAX = 2**63 - 1
 
 
+def is_storable(value: object) -> bool:
+    """Return whether a value may stand in a column: all may but some texts."""
+    if not isinstance(value, str):
+        return True
+    if value.isascii():
+        return "\0" not in value
+    return "\0" not in value and not _has_lone_surrogate(value)
+
+
+def _has_lone_surrogate(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def check_text(record: str, field: str, value: str | None) -> None:
     """Check that a text can be stored on both engines.
 
@@ -30,12 +47,9 @@ def check_text(record: str, field: str, value: str | None) -> None:
         raise InvalidRecord(record, field, f"must be text, not {type(value).__name__}")
     if "\0" in value:
         raise InvalidRecord(record, field, "must not contain U+0000: remove or replace it")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            rule = "must not contain a lone surrogate: replace it by U+FFFD"
-            raise InvalidRecord(record, field, rule) from error
+    if not value.isascii() and _has_lone_surrogate(value):
+        rule = "must not contain a lone surrogate: replace it by U+FFFD"
+        raise InvalidRecord(record, field, rule)
 
 
 def _check_sized(record: str, field: str, value: str | None, most: int) -> None:
