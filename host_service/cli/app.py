@@ -60,20 +60,29 @@ def _application() -> typer.Typer:
     return application
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from host_service import __version__
+
+        print(f"runmesh {__version__}")
+        raise typer.Exit
+
+
 def _runmesh(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, help="Print the version and leave.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and leave.",
+        ),
     ] = False,
 ) -> None:
     """An agent host: a gRPC mesh in which events become agent runs.
 
     `runmesh chat --with-host` starts a host and talks to an agent; `runmesh up` runs a host.
     """
-    if version:
-        from host_service import __version__
-
-        print(f"runmesh {__version__}")
-        raise typer.Exit
 
 
 def _write_any_text() -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
@@ -89,7 +90,11 @@ def is_loopback(address: str) -> bool:
     if address.startswith("unix:"):
         return True
     host = address.removeprefix("dns:///").rpartition(":")[0].strip("[]").lower()
-    return host in {"localhost", "::1"} or host.startswith("127.")
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        # A name: where it leads is for DNS to say.
+        return False
 
 
 def _is_socket(value: str) -> bool:
