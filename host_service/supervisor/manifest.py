@@ -19,7 +19,7 @@ MANIFEST_NAME = "manifest.yaml"
 
 _API_VERSION = "runmesh/v1"
 _KIND = "Plugin"
-_LIMIT_BYTES = 256 * 1024
+_LIMIT_BYTES = 64 * 1024
 _ID_PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -114,26 +114,13 @@ def read_manifest(folder: Path) -> PluginManifest:
     """
     reader = _Reader(folder)
     document = reader.section(reader.parse(), "", _TOP_LEVEL)
-    reader.constant(document, "apiVersion", _API_VERSION)
-    reader.constant(document, "kind", _KIND)
-    metadata = reader.section(document.get("metadata"), "metadata", _METADATA)
-    run = reader.section(document.get("run"), "run", _RUN)
-    manifest = PluginManifest(
-        folder=folder,
-        author=reader.matching(metadata, "metadata.author", _ID_PART),
-        name=reader.matching(metadata, "metadata.name", _ID_PART),
-        version=reader.version(metadata),
-        label=reader.label(metadata),
-        run=reader.run(run),
-        env=tuple(reader.env(run)),
-        limits=reader.limits(run),
-        components=tuple(reader.components(document)),
-    )
-    if reader.broken:
-        known = _ID_PART.fullmatch(manifest.author) and _ID_PART.fullmatch(manifest.name)
-        plugin_id = manifest.plugin_id if known else folder.name
-        raise ManifestInvalid([replace(fault, plugin_id=plugin_id) for fault in reader.broken])
-    return manifest
+    if not reader.broken:
+        manifest = reader.manifest(document)
+        if not reader.broken:
+            return manifest
+        if _ID_PART.fullmatch(manifest.author) and _ID_PART.fullmatch(manifest.name):
+            reader.plugin_id = manifest.plugin_id
+    raise ManifestInvalid([replace(each, plugin_id=reader.plugin_id) for each in reader.broken])
 
 
 _TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "run", "components"})
@@ -146,9 +133,27 @@ class _Reader:
     """Takes a document apart, and collects all that is wrong with it."""
 
     def __init__(self, folder: Path) -> None:
+        self.plugin_id = folder.name
         self._folder = folder
         self._file = f"{folder.name}/{MANIFEST_NAME}"
         self.broken: list[ManifestFault] = []
+
+    def manifest(self, document: Mapping[str, Any]) -> PluginManifest:
+        self._constant(document, "apiVersion", _API_VERSION)
+        self._constant(document, "kind", _KIND)
+        metadata = self.section(document.get("metadata"), "metadata", _METADATA)
+        run = self.section(document.get("run"), "run", _RUN)
+        return PluginManifest(
+            folder=self._folder,
+            author=self._matching(metadata, "metadata.author", _ID_PART),
+            name=self._matching(metadata, "metadata.name", _ID_PART),
+            version=self._version(metadata),
+            label=self._label(metadata),
+            run=self._run(run),
+            env=tuple(self._env(run)),
+            limits=self._limits(run),
+            components=tuple(self._components(document)),
+        )
 
     def parse(self) -> object:
         path = self._folder / MANIFEST_NAME
@@ -178,11 +183,11 @@ class _Reader:
             _log.warning("%s: %s is not known here; known are %s", self._file, where, names)
         return value
 
-    def constant(self, section: Mapping[str, Any], name: str, expected: str) -> None:
+    def _constant(self, section: Mapping[str, Any], name: str, expected: str) -> None:
         if section and section.get(name) != expected:
             self._fault(name, f"must be {expected}, got {_shown(section.get(name))}")
 
-    def matching(self, section: Mapping[str, Any], path: str, form: re.Pattern[str]) -> str:
+    def _matching(self, section: Mapping[str, Any], path: str, form: re.Pattern[str]) -> str:
         value = section.get(path.rpartition(".")[2])
         if isinstance(value, str) and form.fullmatch(value):
             return value
@@ -190,7 +195,7 @@ class _Reader:
             self._fault(path, f"must be a text that matches {form.pattern}, got {_shown(value)}")
         return ""
 
-    def version(self, metadata: Mapping[str, Any]) -> str:
+    def _version(self, metadata: Mapping[str, Any]) -> str:
         value = metadata.get("version")
         if isinstance(value, str) and 1 <= len(value.encode()) <= 64:
             return value
@@ -200,7 +205,7 @@ class _Reader:
             self._fault("metadata.version", f"{rule}, got {_shown(value)}{hint}")
         return ""
 
-    def label(self, metadata: Mapping[str, Any]) -> Mapping[str, str]:
+    def _label(self, metadata: Mapping[str, Any]) -> Mapping[str, str]:
         value = metadata.get("label", {})
         if not isinstance(value, dict):
             rule = "must be a mapping of locale to text"
@@ -211,7 +216,7 @@ class _Reader:
                 self._fault(f"metadata.label.{locale}", f"must be a text, got {_shown(text)}")
         return MappingProxyType(value)
 
-    def run(self, run: Mapping[str, Any]) -> PythonModule | Command:
+    def _run(self, run: Mapping[str, Any]) -> PythonModule | Command:
         python, command = run.get("python"), run.get("command")
         if run and (python is None) == (command is None):
             got = "none" if python is None else "both"
@@ -221,7 +226,7 @@ class _Reader:
         if python is None:
             return Command(())
         section = self.section(python, "run.python", frozenset({"module"}))
-        return PythonModule(self.matching(section, "run.python.module", _MODULE))
+        return PythonModule(self._matching(section, "run.python.module", _MODULE))
 
     def _words(self, command: object) -> Iterator[str]:
         if not isinstance(command, list) or not command:
@@ -234,7 +239,7 @@ class _Reader:
             else:
                 yield word
 
-    def env(self, run: Mapping[str, Any]) -> Iterator[str]:
+    def _env(self, run: Mapping[str, Any]) -> Iterator[str]:
         for index, name in self._list(run, "run.env"):
             if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
                 rule = "must be the name of a variable"
@@ -245,7 +250,7 @@ class _Reader:
             else:
                 yield name
 
-    def limits(self, run: Mapping[str, Any]) -> Limits:
+    def _limits(self, run: Mapping[str, Any]) -> Limits:
         if run.get("limits") is None:
             return Limits()
         limits = self.section(run["limits"], "run.limits", _LIMITS)
@@ -255,7 +260,7 @@ class _Reader:
             memory_bytes=self._memory(limits.get("memory")),
         )
 
-    def components(self, document: Mapping[str, Any]) -> Iterator[str]:
+    def _components(self, document: Mapping[str, Any]) -> Iterator[str]:
         for index, path in self._list(document, "components"):
             if (
                 not isinstance(path, str)

@@ -21,6 +21,7 @@ TAIL_BYTES = 8192
 
 _LINES_AT_ONCE = 200
 _LINES_A_SECOND = 50.0
+_TELL_SECONDS = 1.0
 
 _CHUNK_BYTES = 64 * 1024
 # A pipe holds 64 KiB, or at most 1 MiB where a process asked for more.
@@ -75,9 +76,9 @@ class LineBudget:
         self._omitted += wanted - taken
         return taken
 
-    def omitted(self, *, now: float) -> int:
-        """How many lines were left out since this was told last; told at most once a second."""
-        if not self._omitted or now - self._told_at < 1.0:
+    def omitted(self, *, now: float, at_once: bool = False) -> int:
+        """How many lines were left out since this was told; told once a second, or at once."""
+        if not self._omitted or (now - self._told_at < _TELL_SECONDS and not at_once):
             return 0
         omitted, self._omitted, self._told_at = self._omitted, 0, now
         return omitted
@@ -116,7 +117,7 @@ class OutputStream:
             plugin_log.info("%s: %s", self._plugin_id, shown, extra=self._facts)
         # Only the end of a flood is worth decoding.
         self._last.extend(readable(line) for line in omitted[-TAIL_LINES:])
-        self._tell_omitted(now)
+        self._tell_omitted(self._budget.omitted(now=now))
         self._cut_bytes = (0 if ended else self._cut_bytes) + max(len(rest) - LINE_LIMIT_BYTES, 0)
         self._begun = rest[:LINE_LIMIT_BYTES]
 
@@ -124,6 +125,7 @@ class OutputStream:
         """The stream has ended, perhaps within a line."""
         if self._begun:
             self.feed(b"\n", now=now)
+        self._tell_omitted(self._budget.omitted(now=now, at_once=True))
 
     def tail(self) -> str:
         """The end of what was printed, made readable, a line under way included."""
@@ -139,8 +141,7 @@ class OutputStream:
             kept.appendleft(line)
         return "\n".join(kept).strip()
 
-    def _tell_omitted(self, now: float) -> None:
-        omitted = self._budget.omitted(now=now)
+    def _tell_omitted(self, omitted: int) -> None:
         if omitted:
             text = "%s: %d lines left out of this log"
             plugin_log.warning(text, self._plugin_id, omitted, extra=self._facts)
