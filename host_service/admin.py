@@ -96,7 +96,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             raise NotFound("agent", request.agent_id)
         return admin_pb2.GetAgentResponse(agent=self._shown(agent))
 
-    async def ListAgents(  # noqa: N802
+    async def ListAgents(
         self, request: admin_pb2.ListAgentsRequest, context: Context
     ) -> admin_pb2.ListAgentsResponse:
         """List agents by id."""
@@ -109,11 +109,11 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             keys=ids,
         )
         return admin_pb2.ListAgentsResponse(
-            agents=[self._shown(self._directory.agents[id]) for id in page],
+            agents=[self._shown(self._directory.agents[each]) for each in page],
             next_page_token=self._pages.issue(request, cursor),
         )
 
-    async def DeleteAgent(  # noqa: N802
+    async def DeleteAgent(
         self, request: admin_pb2.DeleteAgentRequest, context: Context
     ) -> admin_pb2.DeleteAgentResponse:
         """Remove an agent and its bindings."""
@@ -122,13 +122,15 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             existed=await self._directory.delete_agent(request.agent_id)
         )
 
-    async def ListBindings(  # noqa: N802
+    async def ListBindings(
         self, request: admin_pb2.ListBindingsRequest, context: Context
     ) -> admin_pb2.ListBindingsResponse:
         """List bindings by id."""
         self._check.require(request)
         bindings = self._directory.bindings
-        ids = sorted(id for id, each in bindings.items() if request.agent_id in {"", each.agent_id})
+        ids = sorted(
+            each.id for each in bindings.values() if request.agent_id in {"", each.agent_id}
+        )
         page, cursor = page_of(
             ids,
             cursor=self._pages.read(request),
@@ -136,11 +138,11 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             keys=ids,
         )
         return admin_pb2.ListBindingsResponse(
-            bindings=[wire.binding_message(bindings[id]) for id in page],
+            bindings=[wire.binding_message(bindings[each]) for each in page],
             next_page_token=self._pages.issue(request, cursor),
         )
 
-    async def DeleteBinding(  # noqa: N802
+    async def DeleteBinding(
         self, request: admin_pb2.DeleteBindingRequest, context: Context
     ) -> admin_pb2.DeleteBindingResponse:
         """Remove a binding."""
@@ -149,7 +151,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             existed=await self._directory.delete_binding(request.binding_id)
         )
 
-    async def CreateApiKey(  # noqa: N802
+    async def CreateApiKey(
         self, request: admin_pb2.CreateApiKeyRequest, context: Context
     ) -> admin_pb2.CreateApiKeyResponse:
         """Make an API key."""
@@ -170,7 +172,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         await self._callers.reload()
         return admin_pb2.CreateApiKeyResponse(key=wire.key_message(record), secret=secret)
 
-    async def ListApiKeys(  # noqa: N802
+    async def ListApiKeys(
         self, request: admin_pb2.ListApiKeysRequest, context: Context
     ) -> admin_pb2.ListApiKeysResponse:
         """List API keys, newest first."""
@@ -189,7 +191,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             next_page_token=self._pages.issue(request, cursor),
         )
 
-    async def RevokeApiKey(  # noqa: N802
+    async def RevokeApiKey(
         self, request: admin_pb2.RevokeApiKeyRequest, context: Context
     ) -> admin_pb2.RevokeApiKeyResponse:
         """Revoke an API key."""

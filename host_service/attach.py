@@ -1,4 +1,7 @@
-"""AttachService: for runners that dial the host. This host issues no attach tokens yet, and so offers none of it."""
+"""AttachService: for runners that dial the host.
+
+This host issues no attach tokens yet, and so offers none of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data folder: what a host keeps on disk beside its database, and how the command line finds a running host.
+"""The data folder: what a host keeps beside its database, and how others find a running host.
 
 `host.lock` is held by the one host that uses the folder. `host.json` says where that host listens,
 and is there only while it does.

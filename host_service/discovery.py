@@ -20,7 +20,7 @@ class DiscoveryServicer(discovery_pb2_grpc.DiscoveryServiceServicer):
     def __init__(self, *, registry: Registry) -> None:
         self._registry = registry
 
-    async def ListRunners(  # noqa: N802
+    async def ListRunners(
         self, request: discovery_pb2.ListRunnersRequest, context: Context
     ) -> discovery_pb2.ListRunnersResponse:
         """List runners, instances, and what is wrong with manifests."""

@@ -1,4 +1,4 @@
-"""What every call passes on its way in: a span, the caller's credentials, and the one place where errors become statuses.
+"""What every call passes: a span, a look at its credentials, and the mapping of errors.
 
 call ──> span ──> who is it? ──> servicer
   ^                                 |
@@ -28,6 +28,7 @@ from host_service.telemetry import Telemetry
 _log = logging.getLogger("runmesh.calls")
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Handler = grpc.RpcMethodHandler[Any, Any]
 
 ERROR_DOMAIN = "runmesh"
 
@@ -141,22 +142,20 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self, *, authentication: Authentication, telemetry: Telemetry) -> None:
         self._authentication = authentication
         self._telemetry = telemetry
-        self._wrapped: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+        self._wrapped: dict[str, Handler] = {}
         self._active = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
     async def idle(self) -> None:
-        """Return once no call is being served, those that were ended and still clean up included."""
+        """Return once no call is served, those included that were ended and still clean up."""
         await self._idle.wait()
 
     async def intercept_service(
         self,
-        continuation: Callable[
-            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]
-        ],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any]:
+    ) -> Handler | None:
         """Return the wrapped handler of a method; made once."""
         method = handler_call_details.method
         wrapped = self._wrapped.get(method)
@@ -167,9 +166,9 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
             wrapped = self._wrapped[method] = self._wrap(method, handler)
         return wrapped
 
-    def _wrap(
-        self, method: str, handler: grpc.RpcMethodHandler[Any, Any]
-    ) -> grpc.RpcMethodHandler[Any, Any]:
+    def _wrap(self, method: str, handler: Handler) -> Handler:
+        make: Any
+        serve: Any
         if handler.request_streaming and handler.response_streaming:
             make, serve = grpc.stream_stream_rpc_method_handler, handler.stream_stream
         elif handler.request_streaming:
@@ -192,7 +191,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                 await abort(context, error)
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
-            except Exception:
+            except Exception:  # noqa: BLE001 - whatever it is, the caller hears of it in fixed words
                 _log.exception("%s failed", method)
                 await abort(
                     context, HostError("something failed inside the host; its log says what")
@@ -202,7 +201,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                 if not self._active:
                     self._idle.set()
 
-        return make(edge, handler.request_deserializer, handler.response_serializer)  # type: ignore[operator]
+        return make(edge, handler.request_deserializer, handler.response_serializer)  # type: ignore[no-any-return]
 
 
 def _text_metadata(context: Context) -> Mapping[str, str]:
@@ -255,7 +254,7 @@ def _printable(text: str) -> str:
 
 
 def refuse_missing(servicer: type) -> type:
-    """Give every method of a servicer class that it does not have itself an answer: NOT_IMPLEMENTED, by name."""
+    """Give every method that a servicer class does not have itself an answer: NOT_IMPLEMENTED."""
     base = servicer.__mro__[1]
     for name in vars(base):
         if name.startswith("_") or name in vars(servicer):

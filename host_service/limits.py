@@ -84,7 +84,7 @@ class Limits:
                 raise ValueError(
                     f"limits.{name}: there is no such limit; known: {', '.join(sorted(known))}"
                 )
-            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            if isinstance(value, bool) or value <= 0:
                 raise ValueError(f"limits.{name}: must be a number above 0; got {value!r}")
             if known[name] == "int" and not isinstance(value, int):
                 raise ValueError(f"limits.{name}: must be a whole number; got {value!r}")

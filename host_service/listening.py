@@ -1,4 +1,4 @@
-"""What the host listens on: addresses read, refused where others could reach them, and bound by one host alone."""
+"""What the host listens on: addresses read, refused where others reach them, bound by one host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from host_service.errors import StartupError
 
 
 class SocketClaim:
-    """The right to a unix socket's path, held by a lock beside it, so that no second host takes the socket away.
+    """The right to a unix socket's path, held by a lock beside it.
 
     gRPC removes a socket that is in its way, whoever listens on it; the lock is what tells a living
     host from a dead one.

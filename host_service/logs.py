@@ -1,4 +1,4 @@
-"""The host's log: one line an entry on standard error, `key=value` behind the message, with run and trace where there is one."""
+"""The host's log: one line an entry on standard error, with the trace where there is one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LineFormatter(logging.Formatter):
     """Makes one line of an entry, whatever is in it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return time, level, logger, message and trace; a traceback follows escaped, on the same line."""
+        """Return time, level, logger, message and trace; a traceback follows on the same line."""
         at = (
             datetime.fromtimestamp(record.created, UTC)
             .isoformat(timespec="milliseconds")

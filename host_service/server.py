@@ -1,4 +1,6 @@
-"""The composition root: builds the host, wires it, serves, and takes it down. The only place that knows everybody.
+"""The composition root: builds the host, wires it, serves, and takes it down.
+
+The only place that knows everybody.
 
 Start: lock the data folder, bind, open the stores while plugins start, take care of runs of hosts
     that are gone, serve.
@@ -14,7 +16,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,8 +26,7 @@ from typing import Any
 import grpc.aio
 import uvloop
 from grpc_channelz.v1 import channelz
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1 import health
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from runmesh.admin.v1 import admin_pb2, admin_pb2_grpc
 from runmesh.v1 import attach_pb2_grpc, discovery_pb2_grpc, gateway_pb2_grpc, host_api_pb2_grpc
@@ -50,8 +51,10 @@ from host_service.limits import Limits
 from host_service.listening import bind_grpc, bind_http
 from host_service.logs import set_up_logging
 from host_service.registry.channel import SERVER_OPTIONS
+from host_service.registry.errors import AddressInvalid
 from host_service.registry.records import HostIdentity
 from host_service.registry.registry import Registry
+from host_service.registry.static_runners import StaticRunners
 from host_service.requests import PageTokens, RequestCheck
 from host_service.runs.admission import Admission
 from host_service.runs.orchestrator import Orchestrator
@@ -212,8 +215,9 @@ async def _build(
     stack.push_async_callback(registry.close)
     supervisor = _supervisor(settings, folder, registry, sockets)
     stack.push_async_callback(supervisor.stop)
-    for plugin_id, address in settings.static_runners:
-        registry.add_static(plugin_id, address)
+    static = StaticRunners(registry=registry, insecure=settings.insecure)
+    stack.push_async_callback(static.close)
+    _dial(static, settings.static_runners)
     # Plugins take longer to start than the database to open: neither waits for the other.
     await supervisor.start()
 
@@ -343,6 +347,14 @@ async def _build(
     return Host(addresses=addresses, lost=lost)
 
 
+def _dial(static: StaticRunners, runners: Iterable[tuple[str, str]]) -> None:
+    for plugin_id, address in runners:
+        try:
+            static.add(plugin_id, address)
+        except AddressInvalid as error:
+            raise StartupError(str(error), "give --runner author/name=ADDRESS") from error
+
+
 def _supervisor(
     settings: Settings, folder: DataFolder, registry: Registry, sockets: SocketFolder
 ) -> Supervisor:
@@ -434,7 +446,7 @@ def _register(
 
 
 class _ResultsAsTheyAre:
-    """A server as generated code registers with, whose responses may be bytes that are encoded already."""
+    """A server to register with, whose responses may be bytes that are encoded already."""
 
     def __init__(self, server: grpc.aio.Server) -> None:
         self._server = server
@@ -493,7 +505,7 @@ async def _say_not_serving(serving: health.aio.HealthServicer) -> None:
 
 
 async def _end_calls(server: grpc.aio.Server, edge: EdgeInterceptor) -> None:
-    """End calls, and wait until each has cleaned up after itself: `stop` alone returns before that."""
+    """End calls, and wait until each has cleaned up after itself, which `stop` does not."""
     await server.stop(1.0)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_CLEAN_UP_SECONDS):

@@ -1,4 +1,4 @@
-"""Traces: one for a run, from the caller through the host and the runner to whatever the runner calls.
+"""Traces: one for a run, from the caller through host and runner to what the runner calls.
 
 Spans follow the OpenTelemetry conventions for RPC servers and for generative AI agents. They leave
 the process only where the standard variables say so (`OTEL_EXPORTER_OTLP_ENDPOINT` and the like),
@@ -59,7 +59,7 @@ class Telemetry:
 
     @contextmanager
     def call_span(self, service: str, method: str, metadata: Mapping[str, str]) -> Iterator[None]:
-        """Span one call that the host serves, below the caller's own span if its metadata names one."""
+        """Span one call that the host serves, below the caller's span if its metadata names one."""
         parent = _PROPAGATOR.extract(metadata)
         attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
         span = self._tracer.start_span(f"{service}/{method}", parent, SpanKind.SERVER, attributes)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.timestamp_pb2 import Timestamp
 from runmesh.admin.v1 import admin_pb2
 from runmesh.v1 import discovery_pb2, gateway_pb2, manifest_pb2, types_pb2
@@ -18,6 +18,12 @@ from host_service.registry.instance import Instance
 from host_service.registry.records import ManifestFault
 from host_service.runs.context import duration
 from stores.records import ApiKeyRecord, RunRecord, Usage
+
+if TYPE_CHECKING:
+    # Generated enums are of this type to mypy alone; at run time the type has another name.
+    from google.protobuf.internal.enum_type_wrapper import _EnumTypeWrapper as Enum
+
+Number = TypeVar("Number", bound=int)
 
 # `results` has this number in DispatchResponse and in WatchRunResponse: field 2, length-delimited.
 _RESULTS_TAG = b"\x12"
@@ -36,7 +42,7 @@ def from_timestamp(message: Timestamp) -> datetime:
 
 
 def encode_results(batch: bytes) -> bytes:
-    """Return the wire form of a DispatchResponse or WatchRunResponse that carries an encoded ResultBatch.
+    """Return a DispatchResponse or WatchRunResponse on the wire around an encoded ResultBatch.
 
     The batch goes into the response as it is: nothing is decoded, copied or encoded again for each
         reader.
@@ -153,7 +159,7 @@ def agent_from_message(message: admin_pb2.Agent) -> Agent:
 
 def agent_message(agent: Agent, *, config_json: str) -> admin_pb2.Agent:
     """Return an agent as the contract has it, with a configuration that may be shown."""
-    message = admin_pb2.Agent(
+    return admin_pb2.Agent(
         id=agent.id,
         name=agent.name,
         runner_id=agent.runner_id,
@@ -193,7 +199,6 @@ def agent_message(agent: Agent, *, config_json: str) -> admin_pb2.Agent:
         follow_up=enum_number(gateway_pb2.FollowUp, agent.follow_up),
         revision=agent.revision,
     )
-    return message
 
 
 def binding_from_message(message: admin_pb2.Binding) -> Binding:
@@ -225,7 +230,7 @@ def binding_message(binding: Binding) -> admin_pb2.Binding:
 
 
 def change_message(change: Change, *, secret_fields: frozenset[str]) -> admin_pb2.Change:
-    """Return a change as the contract has it; values of secret configuration fields are not shown."""
+    """Return a change as the contract has it; values of secret fields are not shown."""
     fields = []
     for path, before, after in change.fields:
         is_secret = path.removeprefix("config.").partition(".")[
@@ -297,15 +302,15 @@ def fault_messages(faults: Sequence[ManifestFault]) -> list[discovery_pb2.Manife
     ]
 
 
-def enum_word(enum: EnumTypeWrapper, number: int) -> str:
-    """Return the host's word for an enum value, such as `plugin` for STORAGE_AREA_PLUGIN; empty for none."""
+def enum_word(enum: Enum[Any], number: int) -> str:
+    """Return the host's word for an enum value: `plugin` for STORAGE_AREA_PLUGIN, "" for none."""
     return "" if number == 0 else enum.Name(number).removeprefix(_prefix(enum)).lower()
 
 
-def enum_number(enum: EnumTypeWrapper, word: str) -> int:
+def enum_number(enum: Enum[Number], word: str) -> Number:
     """Return the number of the enum value that the host has this word for; 0 for an empty one."""
-    return enum.Value(_prefix(enum) + word.upper()) if word else 0
+    return enum.Value(_prefix(enum) + word.upper() if word else _prefix(enum) + "UNSPECIFIED")
 
 
-def _prefix(enum: EnumTypeWrapper) -> str:
-    return enum.Name(0).removesuffix("UNSPECIFIED")
+def _prefix(enum: Enum[Any]) -> str:
+    return str(enum.Name(0)).removesuffix("UNSPECIFIED")

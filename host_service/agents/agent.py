@@ -7,7 +7,7 @@ an operator's choice stays what it was when a default changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
@@ -95,7 +95,7 @@ class Agent:
 
     @classmethod
     def from_document(cls, document: str, *, revision: int) -> Agent:
-        """Return the agent that a stored document describes; fields of a later version are left out."""
+        """Return the agent that a document describes; fields of a later version are left out."""
         values: Mapping[str, Any] = json.loads(document)
         known = {entry.name for entry in fields(cls)}
         chosen = {
@@ -116,7 +116,7 @@ def _as_is(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-_FROM_JSON = {
+_FROM_JSON: Mapping[str, Callable[[Any], Any]] = {
     "storage_areas": frozenset,
     "actions": frozenset,
     "state_scopes": lambda names: frozenset(Scope(name) for name in names),

@@ -1,4 +1,4 @@
-"""The agents and bindings that are in force: a view of the catalogue, held in memory and replaced whole on a change."""
+"""The agents and bindings in force: a view of the catalogue, replaced whole on a change."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class AgentDirectory:
         self._index = BindingIndex(binding for binding in bindings if binding.agent_id in enabled)
 
     async def ensure_default(self, runner_id: str) -> None:
-        """On the first start of all, create one agent on this runner, with a binding for every message."""
+        """On the first start, create one agent on this runner, with a binding for every message."""
         if await self._catalogue.revision() == 0:
             agent = Agent(id=DEFAULT_AGENT_ID, name="Default", runner_id=runner_id)
             binding = Binding(
@@ -155,7 +155,7 @@ class AgentDirectory:
         return existed
 
 
-def _repeated(name: str, items: Sequence[Agent] | Sequence[Binding]) -> list[FieldFault]:
+def _repeated(name: str, items: Sequence[Agent | Binding]) -> list[FieldFault]:
     seen: set[str] = set()
     faults = []
     for i, item in enumerate(items):

@@ -48,7 +48,8 @@ class BindingIndex:
             f"{name} {value!r}" for name in SCOPE_FIELDS if (value := target.scope_value(name))
         )
         raise NoBinding(
-            f"no binding matches an event of type {target.type!r} in {scope or 'no particular scope'}: "
+            f"no binding matches an event of type {target.type!r} in "
+            f"{scope or 'no particular scope'}: "
             "add one with `runmesh apply -f`, or name an agent"
         )
 
@@ -65,7 +66,7 @@ class BindingIndex:
 
 
 def type_patterns(event_type: str) -> Iterator[str]:
-    """Yield what a binding may say to match a type: the type itself, then its prefixes, longest first."""
+    """Yield what a binding may say to match a type: the type, then its prefixes, longest first."""
     yield event_type
     head, _, _ = event_type.rpartition(".")
     while head:

@@ -85,7 +85,8 @@ class CallerDirectory:
         """
         if not authorization:
             raise Unauthenticated(
-                "no API key: send metadata `authorization: Bearer <key>`; `runmesh keys show` prints the operator's"
+                "no API key: send metadata `authorization: Bearer <key>`; "
+                "`runmesh keys show` prints the operator's"
             )
         scheme, _, secret = authorization.partition(" ")
         if scheme.lower() != "bearer" or not secret:

@@ -20,7 +20,7 @@ class _Issued:
 
 
 class RunTokens:
-    """Issues, checks and revokes run tokens. Only hashes are kept, and only while runs are active."""
+    """Issues, checks and revokes run tokens; keeps their hashes, while runs are active."""
 
     def __init__(self) -> None:
         self._issued: dict[bytes, _Issued] = {}
@@ -29,7 +29,7 @@ class RunTokens:
         return len(self._issued)
 
     def issue(self, *, snapshot: Snapshot, instance_token: str) -> str:
-        """Return a new token for a run, good only together with the token of the instance that runs it."""
+        """Return a new token for a run, good only together with the token of its instance."""
         token = new_secret(RUN_TOKEN_PREFIX)
         self._issued[hash_secret(token)] = _Issued(snapshot, hash_secret(instance_token))
         return token

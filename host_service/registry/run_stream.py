@@ -1,4 +1,4 @@
-"""One call of `RunService.Run`: opened, read frame by frame, and its end told in the words of run failures."""
+"""One call of `RunService.Run`: opened, read frame by frame, its end told as a run failure."""
 
 import asyncio
 from dataclasses import dataclass
@@ -100,14 +100,14 @@ class RunStream:
             frame = await self._call.read()
         except grpc.aio.AioRpcError as error:
             raise await self._explain(error) from error
-        return None if frame is grpc.aio.EOF else frame
+        return frame if isinstance(frame, Frame) else None
 
     def cancel(self) -> None:
         """Tell the runner that nobody reads on."""
         self._call.cancel()
 
     async def interrupt(self, *, run_id: str, reason: str, grace_seconds: float) -> None:
-        """Ask the runner to stop, and return when it has, or when the grace is over, or when it cannot be asked."""
+        """Ask the runner to stop; return when it has, or cannot be asked, or the grace is over."""
         grace = Duration()
         grace.FromNanoseconds(round(grace_seconds * 1e9))
         request = run_pb2.InterruptRequest(run_id=run_id, reason=reason, grace=grace)

@@ -36,10 +36,9 @@ class Place:
             self._left = True
             self._admission.left(self)
 
-    def wait(self) -> asyncio.Future[None]:
-        """Stand in line."""
+    def stand_in_line(self) -> None:
+        """Wait for its turn from now on."""
         self._turn = asyncio.get_running_loop().create_future()
-        return self._turn
 
 
 class Admission:
@@ -74,11 +73,12 @@ class Admission:
         if self.active < self._active_limit and not self._line:
             self.active += 1
         elif len(self._line) < self._waiting_limit or beyond_limit:
-            place.wait()
+            place.stand_in_line()
             self._line.append(place)
         else:
             raise Overloaded(
-                f"{self.active} runs are under way and {len(self._line)} wait, which are the limits: try again later",
+                f"{self.active} runs are under way and {len(self._line)} wait, which are the "
+                "limits: try again later",
                 facts={
                     "active_limit": str(self._active_limit),
                     "waiting_limit": str(self._waiting_limit),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
-from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from runmesh.v1 import manifest_pb2
 
 from host_service.authorization.snapshot import Asked
 
-_GROUPS: tuple[tuple[str, EnumTypeWrapper, str], ...] = (
+# The enums have no type in common that can be named: generated code declares them as classes and
+# makes them objects.
+_GROUPS: tuple[tuple[str, Any, str], ...] = (
     ("models", manifest_pb2.ModelPermission, "MODEL_PERMISSION_"),
     ("tools", manifest_pb2.ToolPermission, "TOOL_PERMISSION_"),
     ("knowledge_bases", manifest_pb2.KnowledgeBasePermission, "KNOWLEDGE_BASE_PERMISSION_"),
@@ -22,7 +25,7 @@ _CAPABILITIES = tuple(field.name for field in manifest_pb2.RunnerCapabilities.DE
 
 
 def asked_by(manifest: manifest_pb2.RunnerManifest) -> Asked:
-    """Return what a manifest asks for. Values of a later version, which this host does not know, ask for nothing."""
+    """Return what a manifest asks for; values that this host does not know ask for nothing."""
     return _asked(manifest.SerializeToString(deterministic=True))
 
 
@@ -44,7 +47,7 @@ def _asked(encoded: bytes) -> Asked:
     )
 
 
-def _names(numbers: list[int], enum: EnumTypeWrapper, prefix: str) -> frozenset[str]:
+def _names(numbers: Iterable[int], enum: Any, prefix: str) -> frozenset[str]:
     known = set(enum.values())
     return frozenset(
         enum.Name(number).removeprefix(prefix).lower()

@@ -66,7 +66,7 @@ class ResultChecker:
         result.sequence = result.first_sequence = self.delivered
 
     def number_plain_deltas(self, frame: Frame) -> bool:
-        """Number a frame of plain deltas in place and return True; return False, with nothing done, for any other.
+        """Number a frame of plain deltas in place and return True; leave any other one alone.
 
         This is the hot path: what it does for each result is what a run costs.
         """
@@ -123,7 +123,8 @@ class ResultChecker:
     def _accept(self, result: result_pb2.RunResult, frame: Frame) -> str | None:
         if result.run_id != self._run_id:
             raise ProtocolFault(
-                f"result {result.sequence} names run {result.run_id[:64]!r}, this is {self._run_id!r}"
+                f"result {result.sequence} names run {result.run_id[:64]!r}, "
+                f"this is {self._run_id!r}"
             )
         if not self._in_order(result.sequence):
             return None
@@ -131,7 +132,8 @@ class ResultChecker:
         if kind is None:
             if result.must_understand:
                 raise ProtocolFault(
-                    f"result {result.sequence} must be understood and is of a type this host does not know"
+                    f"result {result.sequence} must be understood and is of a type that this host "
+                    "does not know"
                 )
             self._warn(
                 "unknown_result",
@@ -175,7 +177,8 @@ class ResultChecker:
             if inline > self._limits.inline_artifact_bytes:
                 limit, size = self._limits.inline_artifact_bytes, inline
                 raise ProtocolFault(
-                    f"result {result.sequence} has an inline artifact of {size} bytes; the limit is {limit}"
+                    f"result {result.sequence} has an inline artifact of {size} bytes; "
+                    f"the limit is {limit}"
                 )
             if size - inline > limit:
                 raise ProtocolFault(

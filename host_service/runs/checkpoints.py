@@ -1,4 +1,4 @@
-"""Keeps the text in progress in the ledger, behind the stream's back, so that a crash of the host loses nothing shown."""
+"""Keeps text in progress in the ledger, so that a crash of the host loses nothing shown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Checkpoints:
         run_id: str,
         progress: Progress,
         limits: Limits,
-        save: Callable[[RunFacts], asyncio.Future[None]],
+        save: Callable[[RunFacts], object],
     ) -> None:
         self._run_id = run_id
         self._progress = progress

@@ -1,4 +1,4 @@
-"""What a runner is handed: the run's context, projected from the event, the agent and the frozen rights."""
+"""What a runner is handed: the context, projected from event, agent and frozen rights."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def build_context(
     snapshot: Snapshot,
     circumstances: Circumstances,
 ) -> tuple[context_pb2.RunContext, int]:
-    """Return the context, and how many parts of the input were left out since the runner takes text only."""
+    """Return the context, and how many parts of the input were left out for a text-only runner."""
     envelope = event.envelope
     context = context_pb2.RunContext(
         run_id=run_id,
@@ -170,7 +170,7 @@ def duration(seconds: float) -> Duration:
 
 
 def encode_cursor(position: int) -> str:
-    """Return the cursor of a transcript position: opaque to others, the same wherever it is made."""
+    """Return the cursor of a transcript position: opaque, and the same wherever it is made."""
     return f"p{position}"
 
 

@@ -94,7 +94,7 @@ class Event:
         )
 
     def transcript_item(self, run_id: str) -> TranscriptItem | None:
-        """Return what the conversation shows of it; None for an event that says nothing, or belongs to none."""
+        """Return what the conversation shows of it; None if it says nothing or belongs to none."""
         envelope = self.envelope
         if not self.conversation_key or not self.is_spoken:
             return None
@@ -185,7 +185,8 @@ def _message_text(message: Message, path: str) -> str | None:
         return None
     value = getattr(message, name)
     if descriptor.message_type is not None and descriptor.message_type.GetOptions().map_entry:
-        return value.get(rest)
+        text: str | None = value.get(rest)
+        return text
     if descriptor.is_repeated:
         return None
     if descriptor.message_type is not None:

@@ -87,12 +87,12 @@ class Projector:
         that no message took along.
         """
         results = []
-        for message in self._progress.close_all():
-            if completed is not None and completed.HasField("message") and not message.named:
+        for unfinished in self._progress.close_all():
+            if completed is not None and completed.HasField("message") and not unfinished.named:
                 # Deltas without an id belong to whichever message is completed next, and that is
                 # the final one.
                 continue
-            results.append(self._result(message.completed(incomplete=completed is None)))
+            results.append(self._result(unfinished.completed(incomplete=completed is None)))
         if (
             completed is not None
             and completed.HasField("message")

@@ -10,6 +10,7 @@ other: a repeated field may be split in any way on the wire.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -95,8 +96,8 @@ class Reader:
         self._size = 0
         self.fail(
             Overloaded(
-                f"this reader is more than {self._limits.reader_buffer_bytes} bytes behind; the run goes on: "
-                f"call WatchRun with after_sequence {self._seen}",
+                f"this reader is more than {self._limits.reader_buffer_bytes} bytes behind; the run "
+                f"goes on: call WatchRun with after_sequence {self._seen}",
                 facts={
                     "limit": str(self._limits.reader_buffer_bytes),
                     "last_sequence": str(self._seen),
@@ -133,9 +134,11 @@ class Reader:
         return self._drain()
 
     async def _news(self) -> bool:
-        """Wait for anything to happen; return False if nothing did for as long as a bookmark's interval."""
+        """Wait for anything to happen; return False if nothing did until a bookmark is due."""
         self._wake = self._loop.create_future()
-        timer = self._loop.call_later(self._limits.bookmark_seconds, self._notify, False)
+        timer = self._loop.call_later(
+            self._limits.bookmark_seconds, functools.partial(self._notify, news=False)
+        )
         try:
             return await self._wake
         finally:
@@ -163,7 +166,7 @@ class Reader:
         self._size = 0
         self._release()
 
-    def _notify(self, news: bool = True) -> None:
+    def _notify(self, *, news: bool = True) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(news)
 

@@ -191,7 +191,7 @@ class Orchestrator:
         run: ActiveRun,
         accepted: asyncio.Future[Acceptance],
     ) -> None:
-        """Tell the caller that the run is durable, or stop what was begun ahead of a commit that failed."""
+        """Tell the caller that the run is durable, or stop what was begun ahead of the commit."""
         if committed.exception() is not None:
             accepted.set_exception(
                 Unavailable(
@@ -225,7 +225,7 @@ class Orchestrator:
         self._spawn(run.execute(done, done.result()), run.run_id)
 
     async def cancel(self, run_id: str, reason: str) -> RunRecord:
-        """Cancel a run and return it when it has ended; one that has ended already stays as it ended.
+        """Cancel a run and return it when it has ended; one that had ended stays as it was.
 
         Raises:
             NotFound: There is no such run.

@@ -140,7 +140,7 @@ class Progress:
         yield from self._open.values()
 
     def close(self, message_id: str) -> OpenMessage | None:
-        """Take out the message that a completed message replaces, or None where there is none in progress.
+        """Take out the message that a completed message replaces, or None if none is in progress.
 
         Args:
             message_id: The completed message's id; empty: the message in progress. Deltas without

@@ -1,4 +1,4 @@
-"""Runs whose host is gone: what was waiting is started, what was under way is ended, and nothing stays open.
+"""Runs whose host is gone: what waited is started, what was under way is ended.
 
 A run carries the start of the host that owns it, and the host a lease that it renews. A host that
 comes back takes care of the runs of its own earlier starts at once; any host takes care of runs
@@ -124,7 +124,7 @@ class Recovery:
             )
 
     async def _last_facts(self, run: RunRecord) -> tuple[RunEnd, RunFacts]:
-        """Return the end of a run: its text in progress as incomplete messages, then the terminal result.
+        """Return the end of a run: its text in progress as incomplete messages, then the terminal.
 
         Their numbers stand above every number that may have been delivered.
         """

@@ -142,7 +142,7 @@ class ActiveRun:
         return self._instance is None
 
     def leave_waiting(self) -> None:
-        """Stop waiting, with nothing written: the run stays accepted, for the next host to take up."""
+        """Stop waiting, with nothing written: the run stays accepted, for the next host."""
         self._left_waiting = True
         self._cancel_work()
 
@@ -159,7 +159,7 @@ class ActiveRun:
         )
 
     def stop(self, reason: Stop, text: str = "") -> None:
-        """End the run from outside. The first reason holds; the end is written by the run itself."""
+        """End the run from outside; the first reason holds. The run itself writes its end."""
         if self._stop is not None or self.ended.done():
             return
         self._stop, self._stop_text = reason, text
@@ -169,7 +169,7 @@ class ActiveRun:
             self._cancel_work()
 
     async def execute(self, committed: asyncio.Future[Acceptance], prepared: Acceptance) -> None:
-        """Carry the run out and write its end. Never raises: whatever happens is the outcome of the run.
+        """Carry the run out and write its end; whatever happens is the outcome of the run.
 
         Args:
             committed: Done when the run's acceptance is durable. Nothing is shown before.
@@ -198,7 +198,7 @@ class ActiveRun:
             outcome = self._stopped_outcome()
         except RunFault as fault:
             outcome = fault.outcome()
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, it is the end of this run alone
             _log.exception("run %s failed inside the host", self.run_id)
             outcome = RunFault("runner.error", "the host could not carry the run out").outcome()
         if self._stop is not None and outcome.status is not RunStatus.CANCELLED:
@@ -403,7 +403,7 @@ class ActiveRun:
                 usage=self._projector.usage,
                 warnings=self._take_warnings(),
             )
-            self._record(facts)
+            _ = self._record(facts)
         await self._deliver(
             run_pb2.RunResponse(results=[each.result for each in numbered]),
             is_text=len(durable) < len(numbered),
