@@ -54,8 +54,8 @@ class Validator:
     """Applies the rules to messages of the contract.
 
     Args:
-        limits: Sizes in bytes that an operator set, by the names of `GetHostResponse.limits`. What
-            is not in it is as the contract says; names that no rule has are passed over.
+        limits: What an operator set, by the names of `GetHostResponse.limits`. What is not in it is
+            as the contract says; names that no rule has are passed over.
     """
 
     def __init__(self, limits: Mapping[str, int | float] = MappingProxyType({})) -> None:

@@ -26,6 +26,7 @@ from host_service.validation.rule_kinds import (
     MetadataEntries,
     NotNegative,
     Pattern,
+    Range,
     Required,
     Rule,
     Span,
@@ -111,7 +112,7 @@ class _Compiler:
 
     def _rules_of(self, field: FieldDescriptor) -> tuple[Rule, ...]:
         return tuple(
-            rule.at(self._limits) if isinstance(rule, MaxSize) else rule
+            rule.at(self._limits) if isinstance(rule, MaxSize | Range) else rule
             for rule in self._rules.get(field.full_name, ())
         )
 

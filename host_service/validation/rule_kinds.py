@@ -185,15 +185,28 @@ class MetadataEntries:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A number's bounds. Zero in a field without presence means that it is not set."""
+    """A number's bounds. Zero in a field without presence means that it is not set.
+
+    Attributes:
+        minimum: The smallest number.
+        maximum: The largest, or None.
+        name: The setting that moves the largest, as `GetHostResponse.limits` lists it.
+    """
 
     minimum: int
     maximum: int | None = None
+    name: str | None = None
 
     @property
     def words(self) -> str:
         """For example `at most 100`."""
         return f"at least {self.minimum}" if self.maximum is None else f"at most {self.maximum}"
+
+    def at(self, limits: Mapping[str, int | float]) -> "Range":
+        """Returns the rule with the limit that an operator set, where there is one."""
+        if self.name is not None and self.name in limits:
+            return replace(self, maximum=int(limits[self.name]))
+        return self
 
     def fault(self, value: int) -> str | None:
         """Shows the number."""

@@ -53,8 +53,8 @@ _AT_LEAST_ONE: Final = (Required(), Count(1))
 _UP_TO_THOUSAND: Final = (Required(), Count(1, 1000))
 _EACH_ID: Final = (Each(Length(1, 255)),)
 _EACH_WORD: Final = (Each(Length(1, 100)),)
-_PAGE_SIZE: Final = (Range(0, 100),)
-_HITS: Final = (Range(0, 50),)
+_PAGE_SIZE: Final = (Range(0, 100, "page_items"),)
+_HITS: Final = (Range(0, 50, "search_items"),)
 _INLINE: Final = (MaxSize(MIB, "inline_artifact_bytes"),)
 _CHUNK: Final = (MaxSize(MIB, "chunk_bytes"),)
 _DIGEST: Final = (Required(), Digest())
@@ -140,6 +140,7 @@ _EVENT: Final[Mapping[str, _Fields]] = {
 }
 
 _RESULT: Final[Mapping[str, _Fields]] = {
+    "RunResponse": {"results": _APART},
     "RunResult": {"run_id": _ID, "payload": _REQUIRED},
     "MessageDelta": {"message_id": _UP_TO_255},
     "MessageCompleted": {"message": _REQUIRED},
