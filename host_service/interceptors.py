@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 import grpc.aio
@@ -25,10 +25,13 @@ from host_service.authorization.tokens import RunTokens
 from host_service.errors import HostError, NotImplementedHere
 from host_service.telemetry import Telemetry
 
+if TYPE_CHECKING:
+    # A generic to mypy alone.
+    Handler = grpc.RpcMethodHandler[Any, Any]
+
 _log = logging.getLogger("runmesh.calls")
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Handler = grpc.RpcMethodHandler[Any, Any]
 
 ERROR_DOMAIN = "runmesh"
 

@@ -103,9 +103,7 @@ def bind_grpc(
     if address.startswith("unix:"):
         path = Path(address.removeprefix("unix:"))
         claim = SocketClaim(path)
-        _bind(server, f"unix:{path}")
-        path.chmod(0o600)
-        return f"unix:{path}", claim
+        return bind_socket(server, path), claim
     host, port = split_address(address, "--grpc")
     refuse_open(host, insecure=insecure, option="--grpc")
     shown = f"[{host}]" if ":" in host else host
@@ -122,19 +120,27 @@ def _bind(server: grpc.aio.Server, address: str) -> int:
         ) from error
 
 
-def bind_http(address: str, *, insecure: bool) -> socket.socket:
-    """Return a listening socket for HTTP.
+def bind_socket(server: grpc.aio.Server, path: Path) -> str:
+    """Bind a gRPC server to a unix socket in a private folder, and return its address."""
+    _bind(server, f"unix:{path}")
+    path.chmod(0o600)
+    return f"unix:{path}"
+
+
+def bind_http(address: str, *, insecure: bool) -> tuple[socket.socket, str]:
+    """Return a listening socket for HTTP, and where it listens.
 
     Raises:
         StartupError: The address is malformed, open to others, or taken.
     """
     host, port = split_address(address, "--http")
     refuse_open(host, insecure=insecure, option="--http")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-        )
+        listener = socket.create_server((host, port), family=family)
     except OSError as error:
         raise StartupError(
             f"{address} cannot be listened on ({error.strerror})", "choose another --http"
         ) from error
+    bound = listener.getsockname()[1]
+    return listener, f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"

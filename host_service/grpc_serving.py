@@ -1,0 +1,103 @@
+"""The gRPC server: its services registered, bound, and taken down so that every call cleans up."""
+
+from __future__ import annotations
+
+import contextlib
+from asyncio import timeout
+from typing import Any
+
+import grpc
+import grpc.aio
+from grpc_channelz.v1 import channelz
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from runmesh.admin.v1 import admin_pb2_grpc
+from runmesh.v1 import (
+    attach_pb2_grpc,
+    discovery_pb2_grpc,
+    gateway_pb2_grpc,
+    host_api_pb2_grpc,
+)
+
+from host_service.admin import AdminServicer
+from host_service.attach import AttachServicer
+from host_service.discovery import DiscoveryServicer
+from host_service.gateway import GatewayServicer
+from host_service.host_api import HostAPIServicer
+from host_service.interceptors import EdgeInterceptor
+
+#: The services of the contract that a host serves.
+SERVICES = (
+    "runmesh.admin.v1.AdminService",
+    "runmesh.v1.AttachService",
+    "runmesh.v1.DiscoveryService",
+    "runmesh.v1.GatewayService",
+    "runmesh.v1.HostAPIService",
+)
+_STANDARD_SERVICES = (
+    "grpc.channelz.v1.Channelz",
+    health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+    reflection.SERVICE_NAME,
+)
+# How long calls that were ended may take to clean up after themselves.
+_CLEAN_UP_SECONDS = 5.0
+
+
+def register(
+    server: grpc.aio.Server,
+    *,
+    gateway: GatewayServicer,
+    admin: AdminServicer,
+    discovery: DiscoveryServicer,
+    health_servicer: health.aio.HealthServicer,
+) -> None:
+    """Register every service of the contract, and health, reflection and channelz beside them."""
+    passing: Any = _EncodedPassing(server)
+    gateway_pb2_grpc.add_GatewayServiceServicer_to_server(gateway, passing)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
+    discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(discovery, server)
+    host_api_pb2_grpc.add_HostAPIServiceServicer_to_server(HostAPIServicer(), server)
+    attach_pb2_grpc.add_AttachServiceServicer_to_server(AttachServicer(), server)
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    channelz.add_channelz_servicer(server)
+    reflection.enable_server_reflection((*SERVICES, *_STANDARD_SERVICES), server)
+
+
+async def say_serving(health_servicer: health.aio.HealthServicer) -> None:
+    """Let health checks say SERVING."""
+    for service in ("", *SERVICES):
+        await health_servicer.set(service, health_pb2.HealthCheckResponse.SERVING)
+
+
+async def end_calls(server: grpc.aio.Server, edge: EdgeInterceptor) -> None:
+    """End calls, and wait until each has cleaned up after itself, which `stop` does not."""
+    await server.stop(1.0)
+    with contextlib.suppress(TimeoutError):
+        async with timeout(_CLEAN_UP_SECONDS):
+            await edge.idle()
+
+
+class _EncodedPassing:
+    """A server to register with, whose responses may be bytes that are encoded already."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """Do nothing: generated code registers its handlers by name as well."""
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        """Register handlers under a serializer that lets bytes pass."""
+        passing = {
+            name: handler._replace(response_serializer=_encode)
+            for name, handler in handlers.items()
+        }
+        generic = grpc.method_handlers_generic_handler(service, passing)
+        self._server.add_generic_rpc_handlers((generic,))
+
+
+def _encode(response: Any) -> bytes:
+    if type(response) is bytes:
+        return response
+    encoded: bytes = response.SerializeToString()
+    return encoded

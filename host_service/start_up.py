@@ -1,0 +1,98 @@
+"""What happens once when a host starts: its configuration read, its keys and agents there."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from runmesh.admin.v1 import admin_pb2
+
+from host_service import wire
+from host_service.agents.directory import AgentDirectory
+from host_service.authorization.callers import Role
+from host_service.authorization.secrets import API_KEY_PREFIX, hash_secret, new_secret
+from host_service.configuration import Configuration, ConfigurationError, load_configuration
+from host_service.data_folder import DataFolder
+from host_service.errors import HostError, StartupError
+from host_service.identity import new_id
+from host_service.limits import Limits
+from host_service.requests import RequestCheck
+from stores import Stores, open_stores
+from stores.errors import StoreError
+from stores.keys import ApiKeys
+from stores.records import ApiKeyRecord
+
+_ADVICE = "mend it, or start without --config"
+
+
+def read_configuration(path: Path | None) -> Configuration | None:
+    """Return what the configuration file says; None without one.
+
+    Raises:
+        StartupError: It cannot be read.
+    """
+    if path is None:
+        return None
+    try:
+        return load_configuration(path)
+    except (ConfigurationError, OSError) as error:
+        raise StartupError(f"the configuration cannot be used: {error}", _ADVICE) from error
+
+
+def effective_limits(limits: Limits, configuration: Configuration | None) -> Limits:
+    """Return the limits with what the configuration sets otherwise.
+
+    Raises:
+        StartupError: It sets one that is not known, or sets it to nonsense.
+    """
+    try:
+        return limits.with_overrides(configuration.limits) if configuration else limits
+    except ValueError as error:
+        raise StartupError(str(error), "mend the configuration file") from error
+
+
+async def open_database(url: str) -> Stores:
+    """Return the stores.
+
+    Raises:
+        StartupError: The database cannot be used.
+    """
+    try:
+        return await open_stores(url)
+    except StoreError as error:
+        raise StartupError(f"the database cannot be used: {error}", "check --database") from error
+
+
+async def ensure_operator_key(keys: ApiKeys, folder: DataFolder, *, at: datetime) -> None:
+    """With no keys at all, make one for the operator and keep it in the data folder."""
+    if await keys.list():
+        return
+    secret = folder.operator_key(lambda: new_secret(API_KEY_PREFIX))
+    await keys.create(
+        ApiKeyRecord(
+            key_id=new_id(),
+            name="operator",
+            hash=hash_secret(secret),
+            role=Role.OPERATOR,
+            created_at=at,
+        )
+    )
+
+
+async def apply_configuration(
+    configuration: Configuration, directory: AgentDirectory, check: RequestCheck
+) -> None:
+    """Have the agents and bindings that the configuration names.
+
+    Raises:
+        StartupError: They break rules, or bindings tie.
+    """
+    request = admin_pb2.ApplyRequest(agents=configuration.agents, bindings=configuration.bindings)
+    try:
+        check.require(request)
+        await directory.apply(
+            [wire.agent_from_message(message) for message in request.agents],
+            [wire.binding_from_message(message) for message in request.bindings],
+        )
+    except HostError as error:
+        raise StartupError(f"the configuration cannot be used: {error}", _ADVICE) from error
