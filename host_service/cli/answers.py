@@ -90,7 +90,7 @@ class AnswerWriter:
 
     def _show_message(self, message: types_pb2.ChatMessage) -> None:
         text = "".join(part.text for part in message.parts if part.HasField("text"))
-        current = self._message(message.message_id)
+        current = self._message_of(message.message_id)
         if text.startswith(current.shown):
             self._write_text(current, text.removeprefix(current.shown))
         else:
@@ -144,6 +144,14 @@ class AnswerWriter:
         self._end_line()
         self._current = message
         return message
+
+    def _message_of(self, completed_id: str) -> _Message:
+        """The message that a completed one is: deltas without an id belong to the next of them."""
+        current = self._current
+        if current and not current.message_id and completed_id not in self._messages:
+            current.message_id = completed_id
+            self._messages[completed_id] = self._messages.pop("")
+        return self._message(completed_id)
 
     def _write_text(self, message: _Message, text: str) -> None:
         if self._reasoning:
