@@ -66,14 +66,13 @@ class Instance:
         found_by: FoundBy,
         address: str,
         channel: grpc.aio.Channel,
-        process_id: int | None,
         restarts: int,
         on_release: Callable[["Instance"], None],
     ) -> None:
         self.plugin_id = plugin_id
         self.found_by = found_by
         self.address = address
-        self.process_id = process_id
+        self.process_id: int | None = None
         self.restarts = restarts
         self.channel = channel
         self.run_stub = run_pb2_grpc.RunServiceStub(channel)

@@ -171,7 +171,6 @@ class Registry:
         plugin_id: str,
         found_by: FoundBy,
         address: str,
-        process_id: int | None = None,
         restarts: int = 0,
         replaces: Instance | None = None,
     ) -> Instance:
@@ -181,7 +180,6 @@ class Registry:
             plugin_id: The plugin it is found as.
             found_by: How it was found.
             address: Its gRPC target.
-            process_id: Its process, where the host started one.
             restarts: How often that process was started before.
             replaces: The instance of the earlier start, which leaves the list.
         """
@@ -192,13 +190,17 @@ class Registry:
             found_by=found_by,
             address=address,
             channel=open_channel(address),
-            process_id=process_id,
             restarts=restarts,
             on_release=self._slot_freed,
         )
         self._instances[instance.instance_token] = instance
         self._tell(plugin_id)
         return instance
+
+    def process_started(self, instance: Instance, process_id: int) -> None:
+        """The host has started the instance's process, which is not ready yet."""
+        instance.process_id = process_id
+        self._tell(instance.plugin_id)
 
     async def bring_up(self, instance: Instance, *, timeout_seconds: float = 15.0) -> None:
         """Waits until the process serves, shakes hands with it, and lets it take runs.

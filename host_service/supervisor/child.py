@@ -73,7 +73,7 @@ class Exit:
         if self.memory_bytes is not None:
             return f"was killed for using {self.memory_bytes // 2**20} MiB of memory"
         if self.signal is not None:
-            return f"was killed by signal {_signal_name(self.signal)}"
+            return f"was killed by {_signal_name(self.signal)}"
         if self.code is None:
             return "ended in an unknown way: its guardian was killed"
         # A shell's way to say that what it ran was killed.
@@ -304,6 +304,6 @@ def _start_error(launch: Launch, stage: str, number: int) -> PluginFailed:
 
 def _signal_name(number: int) -> str:
     try:
-        return f"{number} ({signal.Signals(number).name})"
+        return f"signal {number}, {signal.Signals(number).name}"
     except ValueError:
-        return str(number)
+        return f"signal {number}"

@@ -35,7 +35,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 # What a plugin gets to end itself when nobody said how long.
-_HOST_DIED_GRACE_SECONDS = 2.0
+_HOST_DIED_GRACE_SECONDS = 1.5
 _LEFTOVERS_GRACE_SECONDS = 1.0
 
 _MEMORY_LOOK_SECONDS = 1.0

@@ -129,7 +129,7 @@ class PluginKeeper:
             child = await Child.start(self._launch(instance))
         except (PluginFailed, OSError) as error:
             return error
-        instance.process_id = child.process_id
+        self._registry.process_started(instance, child.process_id)
         try:
             return await self._serve(child, instance)
         finally:
