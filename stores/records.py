@@ -225,14 +225,17 @@ class ResultRecord:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The text of a message in progress, so that a crash of the host loses nothing shown.
+    """A piece of a message in progress, so that a crash of the host loses nothing shown.
+
+    A message's checkpoints, by their numbers, hold its text piece by piece: what was saved once is
+    not written again, however long the message grows.
 
     Attributes:
         run_id: The run.
-        message_id: The message; a later checkpoint of the same message replaces this one.
-        text: Its whole text so far.
-        reasoning: Its whole reasoning text so far.
-        sequence: The delivered number up to which it holds.
+        message_id: The message.
+        text: Its text since the checkpoint before.
+        reasoning: Its reasoning text since the checkpoint before.
+        sequence: The delivered number up to which the piece goes; unique within the message.
         at: When it was taken.
     """
 
@@ -312,8 +315,8 @@ class RunFacts:
         results: Durable results.
         items: Transcript items.
         entries: Event log entries.
-        checkpoints: Checkpoints; each replaces the one of its message.
-        dropped_checkpoints: Ids of messages whose checkpoint is needed no more.
+        checkpoints: Further pieces of messages in progress.
+        dropped_checkpoints: Ids of messages whose checkpoints are needed no more.
         reserved_sequence: The highest number that may be delivered from now on; never lowers
             the stored one.
         first_delta_at: When the first of the run was shown; kept if already stored.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 import sqlalchemy as sa
 from alembic import command
@@ -16,6 +17,9 @@ from alembic.util import CommandError
 from stores.errors import SchemaTooNew
 from stores.migrations import HEAD
 from stores.sql.dialect import Dialect
+
+# Alembic keeps what it is at in a module of its own: one migration at a time in a process.
+_one_at_a_time = Lock()
 
 
 def upgrade(connection: sa.Connection, dialect: Dialect, revision: str = "head") -> None:
@@ -53,7 +57,7 @@ def _transaction(connection: sa.Connection, dialect: Dialect) -> Iterator[None]:
     connection.rollback()
     driver = connection.connection.driver_connection
     dialect.before_migration(driver)
-    with connection.begin():
+    with _one_at_a_time, connection.begin():
         # One host migrates, the others wait here and then find nothing left to do.
         dialect.begin(driver)
         yield

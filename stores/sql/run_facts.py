@@ -180,8 +180,7 @@ class EncodedFacts:
             write_items(connection, self.items)
         if self.entries:
             write_entries(connection, self.entries)
-        for checkpoint in self.checkpoints:
-            runs.write_checkpoint(connection, checkpoint)
+        connection.run_many(runs.INSERT_CHECKPOINT, self.checkpoints)
         if self.dropped:
             connection.run_many(runs.DROP_CHECKPOINT, self.dropped)
         if self.warnings:

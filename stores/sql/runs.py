@@ -137,15 +137,7 @@ _SNAPSHOT_STORED = sa.select(agent_snapshots.c.digest).where(
 )
 _INSERT_SNAPSHOT = sa.insert(agent_snapshots)
 
-_UPDATE_CHECKPOINT = (
-    sa.update(run_checkpoints)
-    .where(
-        run_checkpoints.c.run_id == sa.bindparam("of_run"),
-        run_checkpoints.c.message_id == sa.bindparam("of_message"),
-    )
-    .values({name: sa.bindparam("to_" + name) for name in ("sequence", "at", "text", "reasoning")})
-)
-_INSERT_CHECKPOINT = sa.insert(run_checkpoints)
+INSERT_CHECKPOINT = sa.insert(run_checkpoints)
 DROP_CHECKPOINT = sa.delete(run_checkpoints).where(
     run_checkpoints.c.run_id == sa.bindparam("of_run"),
     run_checkpoints.c.message_id == sa.bindparam("of_message"),
@@ -196,20 +188,6 @@ def write_snapshot(connection: Connection, snapshot: Encoded) -> None:
     """Store the agent as it was, unless an equal one is stored."""
     if connection.first(_SNAPSHOT_STORED, {"of_digest": snapshot["digest"]}) is None:
         connection.run(_INSERT_SNAPSHOT, snapshot)
-
-
-def write_checkpoint(connection: Connection, row: Encoded) -> None:
-    """Store a checkpoint in place of the one of the same message."""
-    values = {
-        "of_run": row["run_id"],
-        "of_message": row["message_id"],
-        "to_sequence": row["sequence"],
-        "to_at": row["at"],
-        "to_text": row["text"],
-        "to_reasoning": row["reasoning"],
-    }
-    if connection.run(_UPDATE_CHECKPOINT, values) == 0:
-        connection.run(_INSERT_CHECKPOINT, row)
 
 
 def add_warnings(connection: Connection, run_id: str, warnings: tuple[RunWarning, ...]) -> None:

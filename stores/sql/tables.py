@@ -166,7 +166,7 @@ run_checkpoints = sa.Table(
     metadata,
     sa.Column("run_id", KEY, _of_run(), primary_key=True),
     sa.Column("message_id", KEY, primary_key=True),
-    _integer("sequence"),
+    sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
     _time("at"),
     _text("text"),
     _text("reasoning"),

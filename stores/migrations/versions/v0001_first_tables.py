@@ -168,7 +168,7 @@ def _create_parts_of_runs() -> None:
         _integer("at"),
         _text("text"),
         _text("reasoning"),
-        _primary("run_checkpoints", "run_id", "message_id"),
+        _primary("run_checkpoints", "run_id", "message_id", "sequence"),
         _of_run("run_checkpoints"),
     )
     op.create_table(

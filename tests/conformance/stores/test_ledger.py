@@ -345,18 +345,18 @@ async def test_end_that_does_not_fit_is_refused_at_once(stores: Stores) -> None:
         _ = stores.ledger.finish(an_end("run-1"), RunFacts(run_id="run-2"))
 
 
-async def test_checkpoint_replaces_the_one_of_its_message(stores: Stores) -> None:
+async def test_checkpoints_hold_a_message_piece_by_piece(stores: Stores) -> None:
     await accepted(stores)
     await accepted(stores, "run-2")
     first = a_checkpoint(text="a", sequence=1)
     other = a_checkpoint(message_id="message-2", sequence=2)
-    later = a_checkpoint(text="ab", sequence=3)
+    later = a_checkpoint(text="b", sequence=3)
     foreign = a_checkpoint("run-2")
     for checkpoint in (first, other, later, foreign):
         await stores.ledger.record(RunFacts(run_id=checkpoint.run_id, checkpoints=(checkpoint,)))
-    assert await stores.ledger.checkpoints("run-1") == [other, later]
+    assert await stores.ledger.checkpoints("run-1") == [first, other, later]
     await stores.ledger.record(RunFacts(run_id="run-1", dropped_checkpoints=("message-2",)))
-    assert await stores.ledger.checkpoints("run-1") == [later]
+    assert await stores.ledger.checkpoints("run-1") == [first, later]
     await stores.ledger.finish(an_end())
     assert await stores.ledger.checkpoints("run-1") == []
     assert await stores.ledger.checkpoints("run-2") == [foreign]

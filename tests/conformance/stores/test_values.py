@@ -9,7 +9,7 @@ import pytest
 
 from stores import Stores
 from stores.errors import InvalidRecord
-from stores.records import Failure, RunFacts, RunQuery, RunWarning, Usage
+from stores.records import Failure, RunFacts, RunQuery, RunStatus, RunWarning, Usage
 from tests.conformance.stores.samples import (
     NOON,
     a_binding,
@@ -23,7 +23,6 @@ from tests.conformance.stores.samples import (
     an_entry,
     an_event,
     an_item,
-    told,
 )
 
 TEXTS = [
@@ -49,30 +48,35 @@ def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-@pytest.mark.parametrize("text", TEXTS)
-async def test_any_text_comes_back_as_it_was(stores: Stores, text: str) -> None:
-    await accepted(stores, agent_id=text, conversation_key=text)
-    await told(stores, "run-1", an_item(text=text, conversation_key=text))
-    await stores.ledger.record(
-        RunFacts(
-            run_id="run-1",
-            checkpoints=(a_checkpoint(text=text, reasoning=text),),
+async def test_any_text_comes_back_as_it_was(stores: Stores) -> None:
+    for number, text in enumerate(TEXTS):
+        run_id = f"run-{number}"
+        await accepted(stores, run_id, agent_id=text, conversation_key=text)
+        checkpoint = a_checkpoint(run_id, text=text, reasoning=text)
+        facts = RunFacts(
+            run_id=run_id,
+            items=(an_item(f"item-{number}", text=text, conversation_key=text),),
+            checkpoints=(checkpoint,),
             warnings=(RunWarning("code", text, NOON),),
         )
-    )
-    await stores.catalogue.put_agent(an_agent(document=text, name=text))
+        await stores.ledger.record(facts)
+        await stores.catalogue.put_agent(an_agent(document=text, name=text))
+        assert await stores.ledger.checkpoints(run_id) == [checkpoint]
+        failure = Failure("code", text, details={text: text})
+        await stores.ledger.finish(an_end(run_id, status=RunStatus.FAILED, failure=failure))
+        await _check_text_is_back(stores, run_id, text)
+
+
+async def _check_text_is_back(stores: Stores, run_id: str, text: str) -> None:
     page = await stores.transcript.page(text)
     assert [item.text for item in page.items] == [text]
-    assert await stores.ledger.checkpoints("run-1") == [a_checkpoint(text=text, reasoning=text)]
     agent = await stores.catalogue.get_agent("agent")
     assert agent is not None
     assert (agent.document, agent.name) == (text, text)
     runs = await stores.ledger.list(RunQuery(agent_id=text, conversation_key=text))
-    assert [run.warnings[0].message for run in runs.items] == [text]
-    await stores.ledger.finish(an_end(failure=Failure("code", text, details={text: text})))
-    run = await stores.ledger.get("run-1")
-    assert run is not None
-    assert run.failure == Failure("code", text, details={text: text})
+    assert [run.run_id for run in runs.items] == [run_id]
+    assert runs.items[0].warnings[0].message == text
+    assert runs.items[0].failure == Failure("code", text, details={text: text})
 
 
 def _facts(**facts: Any) -> Callable[[Stores], object]:
@@ -106,19 +110,25 @@ WRITES_OF_TEXT: dict[str, Callable[[Stores, str], object]] = {
     "agent name": lambda s, t: s.catalogue.apply([an_agent(name=t)], []),
     "binding document": lambda s, t: s.catalogue.put_binding(a_binding(document=t)),
     "host host_id": lambda s, t: s.hosts.register(t, "start", NOON),
+    "run host_incarnation": lambda s, t: s.ledger.claim("run-1", t, "host", "start"),
+    "run facts host_incarnation": lambda s, t: _facts(host_incarnation=t)(s),
+    "run facts dropped_checkpoints": lambda s, t: _facts(dropped_checkpoints=(t,))(s),
+    "run end host_incarnation": lambda s, t: s.ledger.finish(an_end(host_incarnation=t)),
+    "agent id": lambda s, t: s.catalogue.delete_agent(t),
+    "binding id": lambda s, t: s.catalogue.delete_binding(t),
+    "host incarnation": lambda s, t: s.hosts.release("host", t),
+    "API key key_id": lambda s, t: s.keys.revoke(t, NOON),
     "API key name": lambda s, t: s.keys.create(a_key(name=t)),
 }
 
 
 @pytest.mark.parametrize("text", [BAD, LONE], ids=["NUL", "lone surrogate"])
-@pytest.mark.parametrize("place", WRITES_OF_TEXT)
-async def test_text_that_no_engine_may_hold_is_refused_by_name(
-    stores: Stores, place: str, text: str
-) -> None:
-    with pytest.raises(InvalidRecord) as caught:
-        WRITES_OF_TEXT[place](stores, text)
-    assert f"{caught.value.record} {caught.value.field}" == place
-    assert ("U+0000" if text == BAD else "surrogate") in caught.value.rule
+async def test_text_that_no_engine_may_hold_is_refused_by_name(stores: Stores, text: str) -> None:
+    for place, write in WRITES_OF_TEXT.items():
+        with pytest.raises(InvalidRecord) as caught:
+            write(stores, text)
+        assert f"{caught.value.record} {caught.value.field}" == place
+        assert ("U+0000" if text == BAD else "surrogate") in caught.value.rule
 
 
 async def test_reading_by_text_that_cannot_be_stored_finds_nothing(stores: Stores) -> None:
