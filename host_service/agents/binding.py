@@ -8,12 +8,14 @@ two can never match the same event.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 # From the narrowest to the widest.
 SCOPE_FIELDS = ("actor_id", "thread_id", "conversation_id", "bot_id", "workspace_id")
+# Where a filter would find the same.
+_SCOPE_PATHS = {name: name for name in SCOPE_FIELDS} | {"actor_id": "actor.id"}
 
 
 class Target(Protocol):
@@ -54,35 +56,18 @@ class Binding:
     revision: int = field(default=0, compare=False)
 
     @property
-    def narrowness(self) -> int:
-        """How narrow its scope is: 5 for an actor, 0 for everywhere."""
-        return next(
-            (len(SCOPE_FIELDS) - i for i, name in enumerate(SCOPE_FIELDS) if self.scope.get(name)),
-            0,
-        )
+    def narrowest(self) -> tuple[str, str]:
+        """The narrowest field of its scope and its value; empty where it holds everywhere."""
+        name = next((name for name in SCOPE_FIELDS if self.scope.get(name)), "")
+        return name, self.scope.get(name, "")
 
-    def matches(self, target: Target) -> bool:
-        """Return whether scope and filters hold for an event; its type is not looked at."""
-        return all(
-            target.scope_value(name) == value for name, value in self.scope.items() if value
-        ) and all(target.field_text(path) == text for path, text in self.filters)
-
-    def excludes(self, other: Binding) -> bool:
-        """Return whether the two can never match the same event, by scope or filters."""
-        return _differ(self.scope.items(), other.scope.items()) or _differ(
-            self.filters, other.filters
-        )
-
-    def ties_with(self, other: Binding) -> bool:
-        """Return whether there may be an event that both match equally well."""
-        if not (self.enabled and other.enabled) or self.id == other.id:
-            return False
-        alike = self.narrowness == other.narrowness and len(self.filters) == len(other.filters)
-        return (
-            alike
-            and bool(set(self.event_types) & set(other.event_types))
-            and not self.excludes(other)
-        )
+    def conditions(self) -> Mapping[str, str] | None:
+        """Return by path what an event's fields must equal; None if no event can satisfy it."""
+        conditions = {_SCOPE_PATHS[name]: value for name, value in self.scope.items() if value}
+        for path, text in self.filters:
+            if conditions.setdefault(path, text) != text:
+                return None
+        return conditions
 
     def to_document(self) -> str:
         """Return the JSON text that is stored."""
@@ -108,8 +93,3 @@ class Binding:
             enabled=enabled,
             revision=revision,
         )
-
-
-def _differ(mine: Iterable[tuple[str, str]], theirs: Iterable[tuple[str, str]]) -> bool:
-    other = dict(theirs)
-    return any(value and other.get(name) and other[name] != value for name, value in mine)
