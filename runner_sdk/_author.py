@@ -6,6 +6,7 @@ author's code where it stands: CancelledError is raised at its `await` or its `y
 """
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import threading
@@ -15,9 +16,13 @@ from typing import Any, cast
 from runner_sdk._outbox import RESULTS_WAITING
 from runner_sdk._wire import Unchecked
 from runner_sdk.context import RunContext
+from runner_sdk.errors import RunFailure
 from runner_sdk.results import Result
 
 Results = AsyncGenerator[Result | Unchecked, None]
+
+THROWN = (asyncio.CancelledError, TypeError, RunFailure)
+"""What is raised at the author's `yield`: a cancellation, or what is wrong with a result."""
 
 
 def results_of(run: Callable[[RunContext], Any], context: RunContext) -> Results:
@@ -49,10 +54,10 @@ async def _from_thread(run: Callable[[RunContext], Any], context: RunContext) ->
         for result in batch:
             try:
                 yield result
-            except (asyncio.CancelledError, TypeError) as error:
+            except THROWN as error:
                 thread.cancel(error)
             except GeneratorExit:
-                thread.abandon()
+                await thread.abandon()
                 raise
     thread.raise_error()
 
@@ -98,11 +103,15 @@ class _RunThread:
             self._thrown = error
             self._room.notify()
 
-    def abandon(self) -> None:
-        """Closes the thread's generator at its next yield; nobody fetches any more."""
+    async def abandon(self) -> None:
+        """Closes the thread's generator at its next yield, and waits until the thread has ended."""
         with self._room:
             self._abandoned = True
             self._room.notify()
+        while not self._ended:
+            # Cancelling cannot hasten it, and the run is not over while its code runs.
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.fetch()
 
     def raise_error(self) -> None:
         """Raises what ended the thread, if it was an error."""

@@ -1,7 +1,7 @@
 """JSON as the contract wants it: exact integers, no NaN, text that can be encoded."""
 
 import json
-from typing import Any
+from typing import Any, NoReturn
 
 
 def to_json(value: object, *, field: str) -> str:
@@ -21,5 +21,13 @@ def to_json(value: object, *, field: str) -> str:
 
 
 def from_json(text: str) -> Any:
-    """Returns the value of one JSON text; integers keep all their digits."""
-    return json.loads(text)
+    """Returns the value of one JSON text; integers keep all their digits.
+
+    Raises:
+        ValueError: It is not JSON; NaN and Infinity are not.
+    """
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from runner_sdk.errors import ServeError
 
 _LISTEN_VARIABLE = "RUNMESH_LISTEN"
 _ANY_FREE_PORT = "127.0.0.1:0"
-# What sockaddr_un holds on every supported system, its closing zero left out (macOS has the least).
-_PATH_BYTES = 103
+# What sockaddr_un holds, its closing zero left out.
+_PATH_BYTES = 103 if sys.platform == "darwin" else 107
+_TCP_SCHEMES = ("dns:///", "dns:", "ipv4:", "ipv6:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ def is_private(address: str) -> bool:
     """Returns whether an address can be reached from this machine alone."""
     if address.startswith("unix:"):
         return True
+    for scheme in _TCP_SCHEMES:
+        address = address.removeprefix(scheme)
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdecimal():
         return False

@@ -5,7 +5,6 @@ values go by their short lower-case names, a LocalizedText may be one plain text
 is written as `x` with any YAML value, and whole numbers do for floating-point ones.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -163,6 +162,8 @@ def _json(value: object, place: Place) -> str:
 
 
 def _nearest(name: str, known: list[str]) -> str:
+    import difflib  # only for errors
+
     near = difflib.get_close_matches(name, known, n=1)
     return f": did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
 

@@ -19,12 +19,15 @@ RESULTS_WAITING = 512
 
 # How long a producer that never awaits may keep the loop from everybody else.
 _TURN_SECONDS = 0.001
+# A sender in the middle of a write needs one turn to hear that it is done, one to resume, and one
+# to begin the next; an idle one that was just woken needs one.
+_TURNS_AFTER_A_WRITE = 3
 
 
 class Outbox:
     """Holds encoded results until the sender takes them, and holds the producer back when full."""
 
-    __slots__ = ("_bytes", "_closed", "_emptied", "_pieces", "_reader", "_turn_ends")
+    __slots__ = ("_bytes", "_closed", "_emptied", "_pieces", "_reader", "_turn_ends", "_turns")
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -33,6 +36,7 @@ class Outbox:
         self._reader: asyncio.Future[None] | None = None
         self._emptied: asyncio.Future[None] | None = None
         self._turn_ends = 0.0
+        self._turns = _TURNS_AFTER_A_WRITE
 
     @property
     def closed(self) -> bool:
@@ -47,6 +51,7 @@ class Outbox:
         self._bytes += len(piece)
         if self._reader is not None:
             self._wake_reader()
+            self._turns = 1
             return True
         return (
             len(self._pieces) >= RESULTS_WAITING
@@ -55,13 +60,16 @@ class Outbox:
         )
 
     async def pause(self) -> None:
-        """Gives the loop a turn; while the outbox is full, waits until the sender has taken."""
+        """Lets the sender and everybody else have a turn; a full outbox waits for the sender."""
         while not self._closed and (
             len(self._pieces) >= RESULTS_WAITING or self._bytes >= FRAME_BYTES
         ):
+            self._turns = 0
             self._emptied = asyncio.get_running_loop().create_future()
             await self._emptied
-        await asyncio.sleep(0)
+        for _ in range(self._turns):
+            await asyncio.sleep(0)
+        self._turns = _TURNS_AFTER_A_WRITE
         self._turn_ends = time.monotonic() + _TURN_SECONDS
 
     async def take(self) -> bytes:

@@ -20,7 +20,7 @@ from typing import Any
 
 from runmesh.v1.result_pb2 import RunFailed
 
-from runner_sdk._author import Results, results_of
+from runner_sdk._author import THROWN, Results, results_of
 from runner_sdk._outbox import Outbox
 from runner_sdk._trace import RunTrace
 from runner_sdk._writer import ResultWriter
@@ -161,7 +161,7 @@ class Run:
             try:
                 if write(result):
                     await self.outbox.pause()
-            except (asyncio.CancelledError, TypeError, RunFailure) as error:
+            except THROWN as error:
                 # Raised where the author's code stands, at the yield that it is about.
                 step = _throw(results, error)
 

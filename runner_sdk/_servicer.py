@@ -1,7 +1,7 @@
 """DiscoveryService and RunService, as a runner's process serves them."""
 
 import asyncio
-import uuid
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -47,7 +47,7 @@ class Identity:
     plugin_version: str
     sdk_version: str
     max_concurrent_runs: int
-    instance_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    instance_id: str = field(default_factory=lambda: os.urandom(16).hex())
 
 
 class DiscoveryServicer:
@@ -90,6 +90,9 @@ class RunServicer:
         self._max_concurrent_runs = max_concurrent_runs
         self._channels = channels
         self._runs: set[Run] = set()
+        self._streams: set[Run] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._draining = False
 
     @property
@@ -113,6 +116,9 @@ class RunServicer:
             # Cancelled: the caller left, the deadline passed, or the connection is gone.
             run.abandon()
             raise
+        finally:
+            self._streams.discard(run)
+            self._settle()
 
     async def interrupt(
         self,
@@ -141,9 +147,8 @@ class RunServicer:
         self._draining = True
 
     async def ended(self) -> None:
-        """Waits until no run is under way."""
-        while self._runs:
-            await next(iter(self._runs)).finished.wait()
+        """Waits until no run is under way, and what the last of them said is sent."""
+        await self._idle.wait()
 
     def stop_all(self) -> None:
         """Cancels the runs under way; their streams say that the process is shutting down."""
@@ -197,11 +202,21 @@ class RunServicer:
             context=run_context,
             trace=trace,
             timeout_seconds=timeout_seconds,
-            on_finished=self._runs.discard,
+            on_finished=self._forget,
         )
         self._runs.add(run)
+        self._streams.add(run)
+        self._idle.clear()
         run.start()
         return run
+
+    def _forget(self, run: Run) -> None:
+        self._runs.discard(run)
+        self._settle()
+
+    def _settle(self) -> None:
+        if not self._runs and not self._streams:
+            self._idle.set()
 
 
 def _run_context(

@@ -106,7 +106,7 @@ class StandInApi:
                 yield response
 
         return make(
-            serve_stream if method.server_streaming else serve_unary,  # type: ignore[arg-type]
+            serve_stream if method.server_streaming else serve_unary,
             request_deserializer=message_factory.GetMessageClass(method.input_type).FromString,
             response_serializer=lambda response: response.SerializeToString(),
         )

@@ -1,9 +1,14 @@
 """How the SDK speaks gRPC: options of servers and channels, and the channels to hosts."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import grpc
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor
 from grpc import aio
+
+from runner_sdk._listen import is_private
 
 MESSAGE_BYTES = 16 * 1024 * 1024
 """The transport's limit. The contract's own limits lie below it, so that ours answer first."""
@@ -43,11 +48,12 @@ def channel_options(address: str) -> Options:
 
 
 class Channels:
-    """The channels to hosts, one for each address, opened when first needed."""
+    """The channels to hosts, one for each address, opened when first needed, and their calls."""
 
     def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
         self._credentials = credentials
         self._channels: dict[str, aio.Channel] = {}
+        self._calls: dict[tuple[str, str], Any] = {}
 
     def to(self, address: str) -> aio.Channel:
         """Returns the channel to a host."""
@@ -61,8 +67,28 @@ class Channels:
             self._channels[address] = channel
         return channel
 
+    def are_private(self, address: str) -> bool:
+        """Returns whether nobody can listen in on the channel to an address."""
+        return self._credentials is not None or is_private(address)
+
+    def call(self, address: str, method: MethodDescriptor) -> Any:
+        """Returns what makes calls of one method at an address."""
+        key = (address, method.full_name)
+        call = self._calls.get(key)
+        if call is None:
+            channel = self.to(address)
+            make = channel.unary_stream if method.server_streaming else channel.unary_unary
+            response = message_factory.GetMessageClass(method.output_type)
+            call = self._calls[key] = make(
+                f"/{method.containing_service.full_name}/{method.name}",
+                request_serializer=lambda request: request.SerializeToString(),
+                response_deserializer=response.FromString,
+            )
+        return call
+
     async def close(self) -> None:
         """Closes all channels; calls under way on them fail."""
+        self._calls.clear()
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from google.protobuf.message import Message
-from grpc.aio import AioRpcError, Channel
+from grpc.aio import AioRpcError
 from runmesh.v1 import host_api_pb2
 from runmesh.v1.run_pb2 import HostAccess
 
@@ -13,6 +13,7 @@ from runner_sdk._json import from_json, to_json
 from runner_sdk._status import host_call_error
 from runner_sdk._trace import RunTrace
 from runner_sdk._transport import Channels
+from runner_sdk.errors import HostUnavailable
 from runner_sdk.results import StateScope, state_scope
 
 _SERVICE = host_api_pb2.DESCRIPTOR.services_by_name["HostAPIService"]
@@ -74,9 +75,9 @@ class HostClient:
             HostCallError: The host refused it, or could not be reached.
             ValueError: There is no such call, or its answer is a stream.
         """
-        found = _method(method, streams=False)
+        call = self._call_of(method, streams=False)
         try:
-            return await _callable(self._channel(), found)(request, **self._options())
+            return await call(request, **self._options())
         except AioRpcError as error:
             raise host_call_error(method, error) from error
 
@@ -87,8 +88,7 @@ class HostClient:
             HostCallError: The host refused it, could not be reached, or broke off.
             ValueError: There is no such call, or it is answered once.
         """
-        found = _method(method, streams=True)
-        call = _callable(self._channel(), found)(request, **self._options())
+        call = self._call_of(method, streams=True)(request, **self._options())
         try:
             async for response in call:
                 yield response
@@ -97,8 +97,16 @@ class HostClient:
         finally:
             call.cancel()
 
-    def _channel(self) -> Channel:
-        return self._channels.to(self._access.address)
+    def _call_of(self, name: str, *, streams: bool) -> Any:
+        method = _method(name, streams=streams)
+        if not self._channels.are_private(self._access.address):
+            raise HostUnavailable(
+                method=name,
+                reason="UNAVAILABLE",
+                message=f"host_access.address {self._access.address!r} is on another machine, and "
+                "the run's tokens would travel in the clear: give serve(tls=...) a host_ca",
+            )
+        return self._channels.call(self._access.address, method)
 
     def _options(self) -> dict[str, Any]:
         metadata = (
@@ -121,17 +129,6 @@ def _method(name: str, *, streams: bool) -> Any:
             f"{name} is answered {'once: use call()' if streams else 'by a stream: use stream()'}"
         )
     return found
-
-
-def _callable(channel: Channel, method: Any) -> Any:
-    from google.protobuf import message_factory
-
-    make = channel.unary_stream if method.server_streaming else channel.unary_unary
-    return make(
-        f"/{_SERVICE.full_name}/{method.name}",
-        request_serializer=lambda request: request.SerializeToString(),
-        response_deserializer=message_factory.GetMessageClass(method.output_type).FromString,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import repeat
 
 from runner_sdk import AgentRunner, Result, RunContext, serve
 
-from .faults import misbehave
 from .pieces import pieces
 
 _MESSAGE_BYTES = 1_000_000
@@ -20,21 +20,25 @@ class Echo(AgentRunner):
         await asyncio.sleep(ctx.config.get("delay_seconds", 0))
         failure = ctx.config.get("failure", "none")
         if failure != "none":
+            from .faults import misbehave  # a runner that behaves need not load it
+
             async for result in misbehave(ctx, failure):
                 yield result
             return
         count = ctx.config.get("repeat", 0)
         piece = "x" * ctx.config.get("size", 6)
         answer = _answer(ctx)
+        size = count * len(piece) if count else len(answer.encode())
         interval_seconds = ctx.config.get("interval_seconds", 0)
-        for text in (piece for _ in range(count)) if count else pieces(answer):
+        for text in repeat(piece, count) if count else pieces(answer):
             yield ctx.delta(text)
             if interval_seconds:
                 await asyncio.sleep(interval_seconds)
-        if ctx.config.get("message", True):
-            size = count * len(piece) if count else len(answer.encode())
-            if 0 < size <= _MESSAGE_BYTES:
-                yield ctx.reply(piece * count if count else answer)
+        if size == 0:
+            # Nothing was said, and nothing is what an echo has to say.
+            yield ctx.completed("silent")
+        elif ctx.config.get("message", True) and size <= _MESSAGE_BYTES:
+            yield ctx.reply(piece * count if count else answer)
 
 
 def _answer(ctx: RunContext) -> str:
