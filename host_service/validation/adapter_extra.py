@@ -6,15 +6,14 @@ with one of its rights (`models.invoke`), or the value of one of its enums. Drop
 an entry; dropping too little costs a secret.
 """
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from runmesh.v1.manifest_pb2 import RunnerPermissions
 
+from host_service.validation.json_exact import read_exactly, write_exactly
 from host_service.validation.json_text import find_json_fault
 
 _LOOKS_SECRET: Final = re.compile("secret|token|key|password|passwd|credential|permission")
@@ -37,22 +36,12 @@ def filter_adapter_extra(json_text: str) -> tuple[str | None, list[str]]:
     fault = find_json_fault(json_text, only_object=True)
     if fault:
         raise ValueError(f"adapter_extra_json: {fault}")
-    value = _DECODE(json_text)
+    value = read_exactly(json_text)
     dropped: list[str] = []
     kept = _filter(value, "", dropped)
     if not kept:
         return None, dropped
-    return ("".join(_write(kept)) if dropped else json_text), dropped
-
-
-@dataclass(frozen=True, slots=True)
-class _Number:
-    """A number as it was written: not a digit is lost on its way through here."""
-
-    text: str
-
-
-_DECODE: Final = json.JSONDecoder(parse_int=_Number, parse_float=_Number).decode
+    return (write_exactly(kept) if dropped else json_text), dropped
 
 
 def _filter(value: Any, path: str, dropped: list[str]) -> Any:
@@ -95,20 +84,3 @@ def _permission_names() -> Iterator[str]:
 
 
 _PERMISSIONS: Final = frozenset(_permission_names()) | {"platformapi", "availableapis"}
-
-
-def _write(value: Any) -> Iterator[str]:
-    if isinstance(value, _Number):
-        yield value.text
-    elif isinstance(value, dict):
-        for index, (name, entry) in enumerate(value.items()):
-            yield f"{',' if index else '{'}{json.dumps(name)}:"
-            yield from _write(entry)
-        yield "}" if value else "{}"
-    elif isinstance(value, list):
-        for index, entry in enumerate(value):
-            yield "," if index else "["
-            yield from _write(entry)
-        yield "]" if value else "[]"
-    else:
-        yield json.dumps(value)

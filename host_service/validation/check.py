@@ -26,7 +26,7 @@ from runmesh.v1 import (
 )
 
 from host_service.validation.compiled import Check, compile_files
-from host_service.validation.rule_kinds import PlainText
+from host_service.validation.rule_kinds import Json, PlainText
 from host_service.validation.rules import MESSAGE_SIZES, RULES
 from host_service.validation.tree import walk, walk_texts
 from host_service.validation.violation import MOST_VIOLATIONS, Violation, violation_of
@@ -48,6 +48,9 @@ _FILES: Final = tuple(
     )
 )
 _PLAIN_TEXT: Final = PlainText()
+_JSON_FIELDS: Final = frozenset(
+    name for name, rules in RULES.items() if any(isinstance(rule, Json) for rule in rules)
+)
 
 
 class Validator:
@@ -71,7 +74,7 @@ class Validator:
             path: Where the message itself stands, such as `event`; the paths told begin with it.
 
         Returns:
-            The violations in the order of the contract's fields; empty for a message that may pass.
+            The violations, each field's first; empty for a message that may pass.
 
         Raises:
             KeyError: The message is none of the contract's.
@@ -103,7 +106,7 @@ find_violations: Final = Validator().find_violations
 
 
 def _find_zeros(message: Message) -> Iterator[Violation]:
-    """Looks for U+0000 in every text; those of `_json` fields are judged by the rules of JSON."""
+    """Looks for U+0000 in every text but those that are judged as JSON, which tells more."""
     for path, name, text in walk_texts(message):
-        if not name.endswith("_json") and (got := _PLAIN_TEXT.fault(text)):
+        if name not in _JSON_FIELDS and (got := _PLAIN_TEXT.fault(text)):
             yield Violation(path, _PLAIN_TEXT.words, got)

@@ -10,11 +10,17 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_DEPTH: Final = 64
+DUPLICATE_NAME: Final = "a duplicate name"
+LONE_SURROGATE: Final = "a lone surrogate"
+NOT_A_NUMBER: Final = "NaN or Infinity"
+SOMETHING_AFTER: Final = "something after the value"
+TOO_DEEP: Final = f"nesting over {MAX_DEPTH}"
+TOO_LARGE_A_NUMBER: Final = "a number beyond the range of a double"
 
 _STRING_START: Final = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
 _WORD: Final = re.compile(r"(?:true|false|null)(?![A-Za-z0-9_])")
-_NOT_A_NUMBER: Final = re.compile(r"-?(?:NaN|Infinity)")
+_NO_NUMBER: Final = re.compile(r"-?(?:NaN|Infinity)")
 _SPACE: Final = re.compile(r"[ \t\n\r]*+")
 
 # In this order: a pair is whole, what is left of its halves is lone, and any other escape is passed
@@ -26,18 +32,26 @@ ESCAPE: Final = re.compile(
     r"|\\[\s\S]"
 )
 
-_PROBLEMS: Final = {"zero": "an escaped U+0000", "lone": "an escaped lone surrogate"}
+ESCAPE_PROBLEMS: Final = {"zero": "an escaped U+0000", "lone": "an escaped lone surrogate"}
 
 
 @dataclass(frozen=True, slots=True)
 class JsonFault:
-    """What is wrong with a JSON text, and where: lines and columns count from 1, in characters."""
+    """What is wrong with a JSON text, and where.
+
+    Attributes:
+        problem: What is wrong, without any of the text.
+        line: The line, counted from 1; 0 where the place is not known.
+        column: The character in the line, counted from 1.
+    """
 
     problem: str
-    line: int
-    column: int
+    line: int = 0
+    column: int = 0
 
     def __str__(self) -> str:
+        if not self.line:
+            return self.problem
         return f"{self.problem} at line {self.line}, column {self.column}"
 
 
@@ -84,12 +98,12 @@ class _Scanner:
     def read(self) -> None:
         """Reads one value and whatever is nested in it."""
         if lone := re.search("[\ud800-\udfff]", self._text):
-            raise _Fault(lone.start(), "a lone surrogate")
+            raise _Fault(lone.start(), LONE_SURROGATE)
         self._read_value_start()
         while self._open:
             self._read_rest()
         if self._peek():
-            raise _Fault(self._position, "something after the value")
+            raise _Fault(self._position, SOMETHING_AFTER)
 
     def _read_rest(self) -> None:
         """Reads one entry of the innermost list or object, or its end."""
@@ -124,7 +138,7 @@ class _Scanner:
 
     def _enter(self, names: set[str] | None) -> None:
         if len(self._open) == MAX_DEPTH:
-            raise _Fault(self._position, f"nesting over {MAX_DEPTH}")
+            raise _Fault(self._position, TOO_DEEP)
         self._position += 1
         self._open.append(names)
         self._at_first = True
@@ -136,7 +150,7 @@ class _Scanner:
         token = self._read_string()
         name = json.loads(token) if "\\" in token else token[1:-1]
         if name in names:
-            raise _Fault(start, "a duplicate name")
+            raise _Fault(start, DUPLICATE_NAME)
         names.add(name)
         if self._peek() != ":":
             raise self._unexpected("a colon")
@@ -148,20 +162,20 @@ class _Scanner:
         token = self._text[self._position : end + 1]
         for escape in ESCAPE.finditer(token) if "\\u" in token else ():
             if escape.lastgroup:
-                raise _Fault(self._position + escape.start(), _PROBLEMS[escape.lastgroup])
+                raise _Fault(self._position + escape.start(), ESCAPE_PROBLEMS[escape.lastgroup])
         if self._text[end : end + 1] != '"':
             raise _Fault(end, _what_ends_a_string(self._text[end : end + 1]))
         self._position = end + 1
         return token
 
     def _read_number(self) -> None:
-        if _NOT_A_NUMBER.match(self._text, self._position):
-            raise _Fault(self._position, "NaN or Infinity")
+        if _NO_NUMBER.match(self._text, self._position):
+            raise _Fault(self._position, NOT_A_NUMBER)
         found = _NUMBER.match(self._text, self._position)
         if not found:
             raise self._unexpected("a value")
         if float(found[0]) in {float("inf"), float("-inf")}:
-            raise _Fault(self._position, "a number beyond the range of a double")
+            raise _Fault(self._position, TOO_LARGE_A_NUMBER)
         self._position = found.end()
 
     def _peek(self) -> str:

@@ -1,16 +1,25 @@
 """The texts of `_json` fields: what they may hold, and how those of a runner are mended.
 
-A text that is checked goes through the C parser first, which is fast and dislikes most of what the
-contract forbids. What it dislikes, and what it cannot see, goes to the scanner, which alone decides
-that a text is faulty, and says where.
+A text that is checked goes through the C parser first, which is fast and is made to dislike all
+that the contract forbids. What it dislikes goes to the scanner, which decides whether the text is
+faulty indeed, and says where. A long text is left to the C parser alone: the scanner would hold up
+the host, which is worse than a fault without a place.
 """
 
 import json
 from typing import Any, Final
 
+from host_service.validation.json_exact import read_exactly, write_exactly
 from host_service.validation.json_scanner import (
+    DUPLICATE_NAME,
     ESCAPE,
+    ESCAPE_PROBLEMS,
+    LONE_SURROGATE,
     MAX_DEPTH,
+    NOT_A_NUMBER,
+    SOMETHING_AFTER,
+    TOO_DEEP,
+    TOO_LARGE_A_NUMBER,
     JsonFault,
     fault_at,
     scan,
@@ -19,8 +28,9 @@ from host_service.validation.json_scanner import (
 
 __all__ = ["JsonFault", "find_json_fault", "passes_quickly", "repair_json_text", "repair_text"]
 
-# Every integer that is longer lies beyond a double's range, or nearly so.
+# Only an integer that is longer can lie beyond a double's range.
 _LONGEST_SAFE_INTEGER: Final = 308
+_LONGEST_SCANNED: Final = 64 * 1024
 _OPENINGS: Final = ("{", "[")
 _INFINITE: Final = frozenset({float("inf"), float("-inf")})
 _KINDS: Final = {"[": "a list", '"': "a string", "t": "true", "f": "false", "n": "null"}
@@ -36,7 +46,7 @@ def find_json_fault(text: str, *, only_object: bool = False) -> JsonFault | None
     Returns:
         What is wrong and where, without any of the text; None for a text that may stand.
     """
-    if not passes_quickly(text) and (fault := scan(text)):
+    if not passes_quickly(text) and (fault := _explain(text)):
         return fault
     if only_object and text[0] != "{":
         start = skip_space(text, 0)
@@ -61,7 +71,8 @@ def repair_json_text(text: str) -> tuple[str, bool]:
 
     Escapes of U+0000 and of lone surrogates become `\ufffd`; what stands there unescaped becomes
     U+FFFD itself. Escaped pairs and the text of an escaped backslash (`\\u0000`) are not touched.
-    The text need not be valid JSON.
+    Where two names of an object become the same by it, the later one holds. The text need not be
+    valid JSON, and is then none after it.
 
     Returns:
         The text, and whether it was changed.
@@ -69,34 +80,78 @@ def repair_json_text(text: str) -> tuple[str, bool]:
     repaired = repair_text(text)
     if "\\u" in repaired:
         repaired = ESCAPE.sub(lambda found: "\\ufffd" if found.lastgroup else found[0], repaired)
-    return repaired, repaired != text
+    if repaired == text:
+        return text, False
+    fault = find_json_fault(repaired)
+    if fault and fault.problem == DUPLICATE_NAME:
+        repaired = _with_distinct_names(repaired)
+    return repaired, True
+
+
+def _with_distinct_names(text: str) -> str:
+    """Lets the later of two equal names hold; leaves a text that has other faults as well."""
+    try:
+        merged = write_exactly(read_exactly(text))
+    except (ValueError, RecursionError):
+        return text
+    return text if find_json_fault(merged) else merged
+
+
+def _explain(text: str) -> JsonFault | None:
+    return scan(text) if len(text) <= _LONGEST_SCANNED else _explain_long(text)
+
+
+def _explain_long(text: str) -> JsonFault | None:
+    """Tells what `passes_quickly` disliked, and the place where that is known."""
+    for escape in ESCAPE.finditer(text):
+        if escape.lastgroup:
+            return fault_at(text, escape.start(), ESCAPE_PROBLEMS[escape.lastgroup])
+    try:
+        text.encode()
+        value, end = _DECODE_LONG(text, skip_space(text, 0))
+    except _Suspect as error:
+        return JsonFault(error.problem)
+    except UnicodeEncodeError as error:
+        return fault_at(text, error.start, LONE_SURROGATE)
+    except json.JSONDecodeError as error:
+        return fault_at(text, error.pos, "something that is not JSON")
+    except RecursionError:
+        return JsonFault(TOO_DEEP)
+    after = skip_space(text, end)
+    if after != len(text):
+        return fault_at(text, after, SOMETHING_AFTER)
+    return JsonFault(TOO_DEEP) if _is_too_deep(value) else None
 
 
 class _Suspect(ValueError):
-    """Something that the scanner must judge."""
+    """Something that JSON allows, or Python does, and the contract does not."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
 
 
 def _suspect_constant(_name: str) -> None:
-    raise _Suspect
+    raise _Suspect(NOT_A_NUMBER)
 
 
 def _finite_float(text: str) -> float:
     value = float(text)
     if value in _INFINITE:
-        raise _Suspect
+        raise _Suspect(TOO_LARGE_A_NUMBER)
     return value
 
 
-def _short_integer(text: str) -> int:
-    if len(text) > _LONGEST_SAFE_INTEGER:
-        raise _Suspect
+def _bounded_integer(text: str) -> int:
+    if len(text) > _LONGEST_SAFE_INTEGER and float(text) in _INFINITE:
+        raise _Suspect(TOO_LARGE_A_NUMBER)
     return int(text)
 
 
 def _distinct_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = dict(pairs)
     if len(names) != len(pairs):
-        raise _Suspect
+        raise _Suspect(DUPLICATE_NAME)
     return names
 
 
@@ -107,7 +162,7 @@ _DECODE_LONG: Final = json.JSONDecoder(
     object_pairs_hook=_distinct_names,
     parse_constant=_suspect_constant,
     parse_float=_finite_float,
-    parse_int=_short_integer,
+    parse_int=_bounded_integer,
 ).raw_decode
 
 

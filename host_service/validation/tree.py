@@ -41,17 +41,17 @@ def walk(message: Message, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def walk_texts(message: Message) -> Iterator[tuple[str, str, str]]:
-    """Yields path, field name and content of every text in a message, those of maps too."""
+    """Yields path, full field name and content of every text in a message, those of maps too."""
     for path, part in walk(message):
         for field, value in part.ListFields():
             if is_map(field):
                 for key, text in value.items():
                     for content in (key, text):
                         if isinstance(content, str):
-                            yield join(path, field.name), field.name, content
+                            yield join(path, field.name), field.full_name, content
             elif is_text(field):
                 for place, text in _entries(join(path, field.name), field, value):
-                    yield place, field.name, text
+                    yield place, field.full_name, text
 
 
 def join(path: str, name: str) -> str:
