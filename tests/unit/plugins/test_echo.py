@@ -182,7 +182,7 @@ async def test_each_breach_of_the_contract_is_really_on_the_wire(
 
 
 @contextlib.asynccontextmanager
-async def a_process(tmp_path: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+async def a_process() -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """Starts the plugin as a host does."""
     socket = f"/tmp/runmesh-echo-test-{os.getpid()}.sock"
     process = await asyncio.create_subprocess_exec(
