@@ -133,8 +133,8 @@ def _tie_among(rivals: Sequence[Binding]) -> tuple[Binding, Binding] | None:
         shared = shape & other_shape
         seen = {_values(conditions, shared): binding for conditions, binding in members}
         for conditions, binding in others:
-            if (other := seen.get(_values(conditions, shared))) is not None:
-                return other, binding
+            if (values := _values(conditions, shared)) in seen:
+                return seen[values], binding
     return None
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import combinations
 
 import pytest
@@ -15,26 +14,7 @@ from host_service.agents.resolution import BindingIndex, find_tie
 from host_service.errors import BindingConflict, NoBinding
 from host_service.runs.event import Event, known
 from tests.unit.agents.work import calls_made_by
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-def an_event(
-    type: str = "message.received", *, actor_id: str = "ann", data_json: str = "{}", **fields: str
-) -> Event:
-    """Return an event that says everything of itself which a binding may ask for."""
-    said = {
-        "workspace_id": "acme",
-        "bot_id": "desk",
-        "conversation_id": "room",
-        "thread_id": "topic",
-        "source_event_name": "GroupMessage",
-        **fields,
-    }
-    envelope = event_pb2.EventEnvelope(
-        type=type, actor=event_pb2.Actor(type="user", id=actor_id), data_json=data_json, **said
-    )
-    return known(envelope, received_at=NOON)
+from tests.unit.runs.samples import NOON, an_event
 
 
 def a_binding(
@@ -109,7 +89,7 @@ def test_exact_type_wins_over_prefix_and_longer_prefix_over_shorter(
     better: str, worse: str
 ) -> None:
     with_filter = a_binding("worse", worse, filters={"actor.type": "user"})
-    event = an_event("message.received.first")
+    event = an_event(type="message.received.first")
     assert winner(event, with_filter, a_binding("better", better)) == "better"
 
 
@@ -264,7 +244,10 @@ _bindings = st.lists(
 )
 _events = st.builds(
     lambda kind, actor, data, fields: an_event(
-        kind, actor_id=actor, data_json=f'{{"n": "{data}"}}', **fields
+        type=kind,
+        actor=event_pb2.Actor(type="user", id=actor),
+        data_json=f'{{"n": "{data}"}}',
+        **fields,
     ),
     st.sampled_from(["a.b", "a.b.c", "a.b.c.d", "b.c", "c.d"]),
     _few,
