@@ -137,8 +137,14 @@ class AnswerWriter:
 
     def _message(self, message_id: str) -> _Message:
         """The message that an id means; without one, the message in progress, or a new one."""
-        if self._current and message_id in {"", self._current.message_id}:
-            return self._current
+        current = self._current
+        if current and message_id in {"", current.message_id}:
+            return current
+        if current and not current.message_id:
+            # It was shown before its id was known.
+            current.message_id = message_id
+            self._messages[message_id] = current
+            return current
         message = self._messages.get(message_id) or _Message(message_id)
         self._messages[message_id] = message
         self._end_line()

@@ -164,13 +164,11 @@ class _Turn:
 
 def outcome(run: gateway_pb2.Run) -> CommandError | None:
     """What to say about a run that did not end well; None for one that did."""
-    if run.status == gateway_pb2.RUN_STATUS_COMPLETED:
+    if run.status == gateway_pb2.RUN_STATUS_COMPLETED or run.steered_into:
         return None
-    if run.steered_into:
-        return None
-    advice = f"'runmesh runs show {run.run_id}' shows more"
     if run.status == gateway_pb2.RUN_STATUS_CANCELLED:
-        return CommandError(f"run {run.run_id} was cancelled", advice)
+        return CommandError(f"run {run.run_id} was cancelled")
+    advice = f"'runmesh runs show {run.run_id}' shows more"
     failure = f"{run.failure.code}: {run.failure.message}".rstrip(".: ")
     if run.failure.retryable:
         advice = f"the same message may succeed later; {advice}"

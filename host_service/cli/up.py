@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from host_service.cli.failures import CommandError
+from host_service.cli.failures import EXIT_FAILED, CommandError, tell
 from host_service.cli.options import (
     DataOption,
     data_folder,
@@ -108,6 +108,7 @@ def up(
     It runs until SIGTERM or Ctrl-C: then it takes nothing new, lets runs end, and leaves. The data
     folder tells the other commands where it listens.
     """
+    from host_service.configuration import ConfigurationError
     from host_service.errors import StartupError
     from host_service.server import run_host
     from host_service.settings import Settings
@@ -128,4 +129,8 @@ def up(
     try:
         return run_host(settings)
     except StartupError as error:
+        if isinstance(error.__cause__, ConfigurationError):
+            for fault in error.__cause__.faults:
+                tell(str(fault))
+            return EXIT_FAILED
         raise CommandError(error.message, error.advice) from error

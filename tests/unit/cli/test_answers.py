@@ -92,6 +92,7 @@ def test_a_pipe_gets_each_message_once_and_ended_by_a_newline(
 
 def test_a_message_without_an_id_is_the_one_in_progress() -> None:
     assert written(delta("a", ""), delta("b", ""), completed("abc", "")) == "abc\n"
+    assert written(delta("a", ""), completed("ab", "m1"), delta("c", "m2")) == "ab\nc\n"
 
 
 def test_every_delta_is_flushed_before_the_next_comes() -> None:
