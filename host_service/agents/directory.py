@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from host_service.agents.agent import Agent
 from host_service.agents.binding import Binding, Target
+from host_service.agents.config_schema import ConfigSchema
 from host_service.agents.resolution import BindingIndex, find_tie
 from host_service.errors import BindingConflict, FieldFault, InvalidArgument, NotFound
 from stores.catalogue import Catalogue
 from stores.records import AgentRecord, BindingRecord
+
+Item = TypeVar("Item", Agent, Binding)
 
 DEFAULT_AGENT_ID = "default"
 DEFAULT_BINDING_ID = "default-messages"
@@ -40,10 +44,20 @@ class AgentDirectory:
 
     Args:
         catalogue: Where agents and bindings are stored.
+        schema_of: Gives the configuration schema of a runner; None for one that is not known. An
+            agent of an unknown runner is saved as it is, and checked when it runs.
     """
 
-    def __init__(self, *, catalogue: Catalogue) -> None:
+    def __init__(
+        self,
+        *,
+        catalogue: Catalogue,
+        schema_of: Callable[[str], ConfigSchema | None] = lambda _runner_id: None,
+    ) -> None:
         self._catalogue = catalogue
+        self._schema_of = schema_of
+        # What is checked together must be written before the next is checked.
+        self._changing = asyncio.Lock()
         self._agents: Mapping[str, Agent] = {}
         self._bindings: Mapping[str, Binding] = {}
         self._index = BindingIndex(())
@@ -107,19 +121,21 @@ class AgentDirectory:
             InvalidArgument: Ids occur twice, or a binding names an agent that is not there.
             BindingConflict: Two bindings would match alike.
         """
-        await self.reload()
-        self._check(agents, bindings)
-        changes = tuple(
-            [_change("agent", self._agents.get(agent.id), agent) for agent in agents]
-            + [_change("binding", self._bindings.get(binding.id), binding) for binding in bindings]
-        )
-        if not dry_run:
-            await self._catalogue.apply(
-                [_agent_record(agent) for agent in agents],
-                [_binding_record(binding) for binding in bindings],
-            )
+        async with self._changing:
             await self.reload()
-        return changes
+            self._check(agents, bindings)
+            of_agents = [_change("agent", self._agents.get(each.id), each) for each in agents]
+            of_bindings = [
+                _change("binding", self._bindings.get(each.id), each) for each in bindings
+            ]
+            if not dry_run:
+                # What is unchanged may yet be written differently: it stays the text it was.
+                await self._catalogue.apply(
+                    [_agent_record(each) for each in _changed(agents, of_agents)],
+                    [_binding_record(each) for each in _changed(bindings, of_bindings)],
+                )
+                await self.reload()
+        return (*of_agents, *of_bindings)
 
     def _check(self, agents: Sequence[Agent], bindings: Sequence[Binding]) -> None:
         known = set(self._agents) | {agent.id for agent in agents}
@@ -133,6 +149,10 @@ class AgentDirectory:
             for i, binding in enumerate(bindings)
             if binding.agent_id not in known
         ]
+        for i, agent in enumerate(agents):
+            schema = self._schema_of(agent.runner_id)
+            if schema is not None:
+                faults += schema.faults(agent.config_json, path=f"agents[{i}].config_json")
         if faults:
             raise InvalidArgument(faults)
         merged = {**self._bindings, **{binding.id: binding for binding in bindings}}
@@ -142,16 +162,18 @@ class AgentDirectory:
 
     async def delete_agent(self, agent_id: str) -> bool:
         """Remove an agent and its bindings; return whether there was one."""
-        for binding in await self._catalogue.list_bindings(agent_id):
-            await self._catalogue.delete_binding(binding.id)
-        existed = await self._catalogue.delete_agent(agent_id)
-        await self.reload()
+        async with self._changing:
+            for binding in await self._catalogue.list_bindings(agent_id):
+                await self._catalogue.delete_binding(binding.id)
+            existed = await self._catalogue.delete_agent(agent_id)
+            await self.reload()
         return existed
 
     async def delete_binding(self, binding_id: str) -> bool:
         """Remove a binding; return whether there was one."""
-        existed = await self._catalogue.delete_binding(binding_id)
-        await self.reload()
+        async with self._changing:
+            existed = await self._catalogue.delete_binding(binding_id)
+            await self.reload()
         return existed
 
 
@@ -179,6 +201,11 @@ def _change(kind: str, before: Agent | Binding | None, after: Agent | Binding) -
     return Change(kind, after.id, "updated" if fields else "unchanged", fields)
 
 
+def _changed(items: Sequence[Item], changes: Sequence[Change]) -> list[Item]:
+    pairs = zip(items, changes, strict=True)
+    return [item for item, change in pairs if change.kind != "unchanged"]
+
+
 def _flat(item: Agent | Binding) -> dict[str, str]:
     """Return the leaves of an object as JSON by path; a configuration counts by its own fields."""
     document: dict[str, Any] = json.loads(item.to_document())
@@ -191,10 +218,16 @@ def _flat(item: Agent | Binding) -> dict[str, str]:
     while stack:
         path, value = stack.pop()
         if isinstance(value, dict) and (value or not path):
-            stack += [(f"{path}.{name}" if path else name, entry) for name, entry in value.items()]
+            stack += [(_below(path, name), entry) for name, entry in value.items()]
         else:
             leaves[path] = json.dumps(value, ensure_ascii=False, sort_keys=True)
     return leaves
+
+
+def _below(path: str, name: str) -> str:
+    # A name with a dot in it must not look like two.
+    step = json.dumps(name, ensure_ascii=False) if "." in name else name
+    return f"{path}.{step}" if path else step
 
 
 def _agent(record: AgentRecord) -> Agent:

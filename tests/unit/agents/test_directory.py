@@ -1,0 +1,266 @@
+"""Tests of `host_service.agents.directory`, over real stores."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from host_service.agents.agent import Agent
+from host_service.agents.binding import Binding
+from host_service.agents.directory import AgentDirectory, Change
+from host_service.errors import BindingConflict, HostError, InvalidArgument, NoBinding, NotFound
+from stores import Stores, open_stores
+from tests.unit.runs.samples import RUNNER, an_agent, an_event
+
+MESSAGES = ("message.received",)
+
+
+@pytest.fixture
+async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
+    opened = await open_stores(f"sqlite:///{tmp_path / 'stores.db'}", synchronous="NORMAL")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def directory(stores: Stores) -> AgentDirectory:
+    return AgentDirectory(catalogue=stores.catalogue)
+
+
+def a_binding(id: str = "messages", agent_id: str = "helper", **scope: str) -> Binding:
+    return Binding(id=id, agent_id=agent_id, scope=scope, event_types=MESSAGES)
+
+
+def kinds(changes: Sequence[Change]) -> Sequence[tuple[str, str, str]]:
+    return [(each.object, each.id, each.kind) for each in changes]
+
+
+async def test_what_is_applied_answers_at_once_and_after_a_start(
+    directory: AgentDirectory, stores: Stores
+) -> None:
+    agent, binding = an_agent(models=("m",)), a_binding()
+    changes = await directory.apply([agent], [binding])
+    assert kinds(changes) == [("agent", "helper", "created"), ("binding", "messages", "created")]
+    assert directory.resolve(an_event()) == (binding, agent)
+    started = AgentDirectory(catalogue=stores.catalogue)
+    await started.reload()
+    assert started.resolve(an_event()) == (binding, agent)
+    assert (started.agents["helper"].revision, started.bindings["messages"].revision) == (1, 1)
+
+
+async def test_applying_the_same_again_changes_nothing(
+    directory: AgentDirectory, stores: Stores
+) -> None:
+    await directory.apply([an_agent()], [a_binding()])
+    revision = await stores.catalogue.revision()
+    changes = await directory.apply([an_agent()], [a_binding()])
+    assert {each.kind for each in changes} == {"unchanged"}
+    assert all(not each.fields for each in changes)
+    assert await stores.catalogue.revision() == revision
+
+
+async def test_configuration_that_only_looks_different_is_unchanged_and_not_written(
+    directory: AgentDirectory,
+) -> None:
+    await directory.apply([an_agent(config_json='{"a": 1, "b": [2]}')], [])
+    changes = await directory.apply([an_agent(config_json='{"b":[2],"a":1}')], [])
+    assert kinds(changes) == [("agent", "helper", "unchanged")]
+    assert directory.agents["helper"].revision == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fields"),
+    [
+        ({"name": "A"}, {"name": "B"}, [("name", '"A"', '"B"')]),
+        (
+            {"config_json": '{"big": 9007199254740993}'},
+            {"config_json": '{"big": 9007199254740992}'},
+            [("config.big", "9007199254740993", "9007199254740992")],
+        ),
+        (
+            {"config_json": '{"a": {"b": 1, "c": "你"}}'},
+            {"config_json": '{"a": {"b": true}}'},
+            [("config.a.b", "1", "true"), ("config.a.c", '"你"', None)],
+        ),
+        ({"config_json": "{}"}, {"config_json": '{"a": null}'}, [("config.a", None, "null")]),
+        (
+            {"config_json": '{"a.b": 1, "a": {"b": 2}}'},
+            {"config_json": '{"a.b": 2, "a": {"b": 2}}'},
+            [('config."a.b"', "1", "2")],
+        ),
+        ({"skills": None}, {"skills": ()}, [("skills", "null", "[]")]),
+        ({"enabled": True}, {"enabled": False}, [("enabled", "true", "false")]),
+    ],
+)
+async def test_update_tells_each_field_before_and_after(
+    directory: AgentDirectory,
+    before: Mapping[str, object],
+    after: Mapping[str, object],
+    fields: Sequence[tuple[str, str | None, str | None]],
+) -> None:
+    await directory.apply([an_agent(**before)], [])
+    (change,) = await directory.apply([an_agent(**after)], [])
+    assert change.kind == "updated"
+    assert [each for each in change.fields if each[0] != "config"] == fields
+
+
+async def test_binding_that_moves_to_another_agent_is_an_update_of_that_field(
+    directory: AgentDirectory,
+) -> None:
+    await directory.apply([an_agent(), an_agent(id="other")], [a_binding()])
+    (change,) = await directory.apply([], [a_binding(agent_id="other")])
+    assert change == Change(
+        "binding", "messages", "updated", (("agent_id", '"helper"', '"other"'),)
+    )
+    assert directory.resolve(an_event())[1].id == "other"
+
+
+async def test_dry_run_tells_the_changes_and_writes_nothing(
+    directory: AgentDirectory, stores: Stores
+) -> None:
+    changes = await directory.apply([an_agent()], [a_binding()], dry_run=True)
+    assert {each.kind for each in changes} == {"created"}
+    assert await stores.catalogue.revision() == 0
+    assert not directory.agents
+    with pytest.raises(NoBinding):
+        directory.resolve(an_event())
+
+
+@pytest.mark.parametrize(
+    ("agents", "bindings", "error", "told"),
+    [
+        ([an_agent(id="new")], [a_binding(agent_id="nobody")], InvalidArgument, "'nobody'"),
+        ([an_agent(id="new"), an_agent(id="new")], [], InvalidArgument, "agents[1].id"),
+        (
+            [an_agent(id="new")],
+            [a_binding("b", agent_id="new"), a_binding("b", agent_id="new")],
+            InvalidArgument,
+            "bindings[1].id",
+        ),
+        ([an_agent(id="new")], [a_binding("twin", agent_id="new")], BindingConflict, "messages"),
+    ],
+)
+async def test_one_fault_keeps_everything_out(
+    directory: AgentDirectory,
+    agents: list[Agent],
+    bindings: list[Binding],
+    error: type[HostError],
+    told: str,
+) -> None:
+    await directory.apply([an_agent()], [a_binding()])
+    with pytest.raises(error) as raised:
+        await directory.apply(agents, bindings)
+    assert told in raised.value.message
+    assert set(directory.agents) == {"helper"}
+    await directory.reload()
+    assert set(directory.agents) == {"helper"}
+    assert set(directory.bindings) == {"messages"}
+
+
+async def test_all_faults_are_told_at_once(directory: AgentDirectory) -> None:
+    bindings = [a_binding("a", agent_id="x"), a_binding("b", agent_id="y")]
+    with pytest.raises(InvalidArgument) as raised:
+        await directory.apply([], bindings)
+    assert [fault.field for fault in raised.value.faults] == [
+        "bindings[0].agent_id",
+        "bindings[1].agent_id",
+    ]
+
+
+async def test_binding_that_makes_way_in_the_same_apply_is_no_conflict(
+    directory: AgentDirectory,
+) -> None:
+    await directory.apply([an_agent()], [a_binding()])
+    moved = a_binding(workspace_id="acme")
+    await directory.apply([], [moved, a_binding("new")])
+    assert directory.resolve(an_event())[0] == moved
+
+
+async def test_two_conflicting_applies_at_once_are_not_both_taken(
+    directory: AgentDirectory,
+) -> None:
+    await directory.apply([an_agent()], [])
+    outcomes = await asyncio.gather(
+        directory.apply([], [a_binding("one")]),
+        directory.apply([], [a_binding("other")]),
+        return_exceptions=True,
+    )
+    assert [type(each) for each in outcomes] == [tuple, BindingConflict]
+    assert set(directory.bindings) == {"one"}
+
+
+async def test_bindings_of_a_disabled_agent_leave_the_event_to_wider_ones(
+    directory: AgentDirectory,
+) -> None:
+    off = an_agent(id="off", enabled=False)
+    narrow = a_binding("narrow", agent_id="off", actor_id="ann")
+    await directory.apply([an_agent(), off], [a_binding(), narrow])
+    assert directory.resolve(an_event())[1].id == "helper"
+    await directory.apply([replace(off, enabled=True)], [])
+    assert directory.resolve(an_event())[1].id == "off"
+
+
+async def test_disabled_or_unknown_agent_cannot_be_named(directory: AgentDirectory) -> None:
+    await directory.apply([an_agent(), an_agent(id="off", enabled=False)], [])
+    assert directory.named("helper").id == "helper"
+    for agent_id in ("off", "nobody"):
+        with pytest.raises(NotFound):
+            directory.named(agent_id)
+
+
+async def test_deleting_an_agent_takes_its_bindings_along(directory: AgentDirectory) -> None:
+    await directory.apply([an_agent(), an_agent(id="other")], [a_binding()])
+    assert await directory.delete_agent("helper")
+    assert not await directory.delete_agent("helper")
+    assert set(directory.agents) == {"other"}
+    assert not directory.bindings
+
+
+async def test_deleted_binding_answers_no_more(directory: AgentDirectory) -> None:
+    await directory.apply([an_agent()], [a_binding()])
+    assert await directory.delete_binding("messages")
+    assert not await directory.delete_binding("messages")
+    with pytest.raises(NoBinding):
+        directory.resolve(an_event())
+
+
+async def test_first_start_has_one_agent_for_every_message(directory: AgentDirectory) -> None:
+    await directory.ensure_default(RUNNER)
+    binding, agent = directory.resolve(an_event())
+    assert (agent.id, agent.runner_id, binding.scope) == ("default", RUNNER, {})
+    with pytest.raises(NoBinding):
+        directory.resolve(an_event(type="group.member_joined"))
+
+
+async def test_default_agent_is_made_at_the_very_first_start_only(
+    directory: AgentDirectory, stores: Stores
+) -> None:
+    await directory.ensure_default(RUNNER)
+    await directory.delete_agent("default")
+    started = AgentDirectory(catalogue=stores.catalogue)
+    await started.ensure_default(RUNNER)
+    await started.reload()
+    assert not started.agents
+
+
+async def test_catalogue_that_has_something_gets_no_default_agent(
+    directory: AgentDirectory, stores: Stores
+) -> None:
+    await directory.apply([an_agent()], [])
+    await AgentDirectory(catalogue=stores.catalogue).ensure_default(RUNNER)
+    await directory.reload()
+    assert set(directory.agents) == {"helper"}
+
+
+async def test_conflict_that_is_in_the_data_all_the_same_is_told_at_dispatch(
+    directory: AgentDirectory, stores: Stores
+) -> None:
+    await directory.apply([an_agent()], [a_binding()])
+    record = await stores.catalogue.get_binding("messages")
+    assert record is not None
+    await stores.catalogue.put_binding(replace(record, id="by another way"))
+    await directory.reload()
+    with pytest.raises(BindingConflict, match="by another way, messages"):
+        directory.resolve(an_event())
