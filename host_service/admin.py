@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from runmesh.admin.v1 import admin_pb2, admin_pb2_grpc
@@ -17,7 +17,7 @@ from host_service.errors import NotFound
 from host_service.identity import new_id
 from host_service.interceptors import Context, refuse_missing
 from host_service.limits import Limits
-from host_service.registry.registry import Registry
+from host_service.registry.schemas import ConfigSchemas
 from host_service.requests import PageTokens, RequestCheck, page_of
 from host_service.runs.orchestrator import Orchestrator
 from stores.keys import ApiKeys
@@ -32,7 +32,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         directory: Agents and bindings.
         keys: Where API keys are stored.
         callers: Must hear of changed keys.
-        registry: Knows which configuration fields are secret.
+        schemas: Know which configuration fields are secret.
         orchestrator: Knows how busy the host is.
         check: Refuses bad requests.
         pages: Makes page tokens.
@@ -48,7 +48,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         directory: AgentDirectory,
         keys: ApiKeys,
         callers: CallerDirectory,
-        registry: Registry,
+        schemas: ConfigSchemas,
         orchestrator: Orchestrator,
         check: RequestCheck,
         pages: PageTokens,
@@ -60,7 +60,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self._directory = directory
         self._keys = keys
         self._callers = callers
-        self._registry = registry
+        self._schemas = schemas
         self._orchestrator = orchestrator
         self._check = check
         self._pages = pages
@@ -240,13 +240,8 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         return wire.agent_message(agent, config_json=json.dumps(config, ensure_ascii=False))
 
     def _secret_fields(self, runner_id: str) -> frozenset[str]:
-        manifest = self._registry.manifest(runner_id)
-        fields: Iterable[str] = (
-            [field.name for field in manifest.config_schema if field.type == "secret"]
-            if manifest
-            else []
-        )
-        return frozenset(fields)
+        schema = self._schemas.of(runner_id)
+        return schema.secret_names if schema is not None else frozenset()
 
 
 def _descending(key: str) -> str:

@@ -45,7 +45,7 @@ class FieldFault:
     got: str
 
     def __str__(self) -> str:
-        return f"{self.field}: must be {self.rule}; got {self.got}"
+        return f"{self.field}: {self.rule}; got {self.got}"
 
 
 class HostError(Exception):

@@ -233,7 +233,7 @@ def _details(error: HostError) -> list[Message]:
     if error.faults:
         violations = [
             error_details_pb2.BadRequest.FieldViolation(
-                field=fault.field, description=f"must be {fault.rule}; got {fault.got}"
+                field=fault.field, description=f"{fault.rule}; got {fault.got}"
             )
             for fault in error.faults
         ]

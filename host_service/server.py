@@ -45,6 +45,7 @@ from host_service.registry.channel import SERVER_OPTIONS
 from host_service.registry.errors import AddressInvalid
 from host_service.registry.records import HostIdentity
 from host_service.registry.registry import Registry
+from host_service.registry.schemas import ConfigSchemas
 from host_service.registry.static_runners import StaticRunners
 from host_service.requests import PageTokens, RequestCheck
 from host_service.runs.admission import Admission
@@ -208,8 +209,9 @@ class _Builder:
         )
         server = grpc.aio.server(interceptors=(edge,), options=SERVER_OPTIONS)
         grpc_address, socket_address = self._bind(server)
-        services = self._run_services(stores, registry, tokens, socket_address)
-        directory = AgentDirectory(catalogue=stores.catalogue)
+        schemas = ConfigSchemas(registry=registry)
+        services = self._run_services(stores, registry, schemas, tokens, socket_address)
+        directory = AgentDirectory(catalogue=stores.catalogue, schema_of=schemas.of)
         orchestrator = Orchestrator(
             stores=stores,
             directory=directory,
@@ -220,7 +222,7 @@ class _Builder:
         register(
             server,
             gateway=self._gateway(orchestrator, stores),
-            admin=self._admin(directory, stores, callers, registry, orchestrator),
+            admin=self._admin(directory, stores, callers, schemas, orchestrator),
             discovery=DiscoveryServicer(registry=registry),
             health_servicer=health_servicer,
         )
@@ -263,11 +265,17 @@ class _Builder:
         return address, bind_socket(server, self._sockets.new_path())
 
     def _run_services(
-        self, stores: Stores, registry: Registry, tokens: RunTokens, host_api_address: str
+        self,
+        stores: Stores,
+        registry: Registry,
+        schemas: ConfigSchemas,
+        tokens: RunTokens,
+        host_api_address: str,
     ) -> RunServices:
         return RunServices(
             ledger=stores.ledger,
             registry=registry,
+            schemas=schemas,
             tokens=tokens,
             limits=self._limits,
             telemetry=self._telemetry,
@@ -296,14 +304,14 @@ class _Builder:
         directory: AgentDirectory,
         stores: Stores,
         callers: CallerDirectory,
-        registry: Registry,
+        schemas: ConfigSchemas,
         orchestrator: Orchestrator,
     ) -> AdminServicer:
         return AdminServicer(
             directory=directory,
             keys=stores.keys,
             callers=callers,
-            registry=registry,
+            schemas=schemas,
             orchestrator=orchestrator,
             check=self._check,
             pages=self._pages,

@@ -47,6 +47,7 @@ def build_context(
     agent: Agent,
     binding_id: str | None,
     session_key: str,
+    config_json: str,
     snapshot: Snapshot,
     circumstances: Circumstances,
 ) -> tuple[context_pb2.RunContext, int]:
@@ -70,7 +71,7 @@ def build_context(
         agent_id=agent.id,
         binding_id=binding_id or "",
         session_key=session_key,
-        config_json=agent.config_json,
+        config_json=config_json,
         metadata=envelope.metadata,
     )
     context.trigger.time.FromDatetime(event.received_at)

@@ -96,8 +96,8 @@ class Reader:
         self._size = 0
         self.fail(
             Overloaded(
-                f"this reader is more than {self._limits.reader_buffer_bytes} bytes behind; the run "
-                f"goes on: call WatchRun with after_sequence {self._seen}",
+                f"this reader is more than {self._limits.reader_buffer_bytes} bytes behind; the "
+                f"run goes on: call WatchRun with after_sequence {self._seen}",
                 facts={
                     "limit": str(self._limits.reader_buffer_bytes),
                     "last_sequence": str(self._seen),

@@ -111,7 +111,7 @@ class Orchestrator:
             raise
         if acceptance.duplicate:
             return Started(self.view(acceptance.run), None, duplicate=True)
-        return Started(run.view(), reader, duplicate=False)
+        return Started(acceptance.run, reader, duplicate=False)
 
     async def _resolve(self, event: Event, agent_id: str) -> tuple[str | None, Agent]:
         if agent_id:
@@ -240,7 +240,13 @@ class Orchestrator:
                 raise Unavailable(f"run {run_id!r} is on another host: cancel it there")
             return record
         run.stop(Stop.CANCELLED, reason)
-        return await asyncio.shield(run.ended)
+        # Waited for without being taken along by it: the run's end has a future for many.
+        await asyncio.wait({run.ended})
+        if run.ended.cancelled() or run.ended.exception() is not None:
+            raise Unavailable(
+                f"how run {run_id!r} ended could not be stored: ask for it again later"
+            )
+        return run.ended.result()
 
     def give_up(self, run_id: str, reason: str) -> None:
         """Cancel a run that nobody waits for any more; nothing for one that has ended."""

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -30,6 +30,7 @@ from host_service.limits import Limits
 from host_service.registry.instance import Instance
 from host_service.registry.registry import Registry
 from host_service.registry.run_stream import Frame, RunnerFault, RunStream
+from host_service.registry.schemas import ConfigSchemas
 from host_service.runs.admission import Place
 from host_service.runs.asked import asked_by
 from host_service.runs.checker import TERMINAL, Numbered, ProtocolFault, ResultChecker
@@ -59,6 +60,7 @@ class RunServices:
     Attributes:
         ledger: Where runs are written.
         registry: Where instances are found.
+        schemas: Know what runners' configurations must be.
         tokens: Issues and revokes run tokens.
         limits: How much is too much.
         telemetry: Traces.
@@ -71,6 +73,7 @@ class RunServices:
 
     ledger: RunLedger
     registry: Registry
+    schemas: ConfigSchemas
     tokens: RunTokens
     limits: Limits
     telemetry: Telemetry
@@ -280,8 +283,20 @@ class ActiveRun:
                 timer.cancel()
             stream.cancel()
 
+    def _configuration(self) -> str:
+        """Return the agent's configuration, checked again, since its runner may have changed."""
+        schema = self._services.schemas.of(self.record.runner_id)
+        if schema is None:
+            return self.agent.config_json
+        faults = schema.faults(self.agent.config_json)
+        if faults:
+            text = "; ".join(map(str, faults))
+            raise RunFault("host.configuration", f"agent {self.agent.id!r} cannot run: {text}")
+        return schema.fill(self.agent.config_json)
+
     def _request(self, instance: Instance) -> run_pb2.RunRequest:
         services, record = self._services, self.record
+        config_json = self._configuration()
         manifest = instance.manifests[record.runner_id]
         snapshot = freeze(
             run_id=record.run_id,
@@ -309,6 +324,7 @@ class ActiveRun:
             agent=self.agent,
             binding_id=record.binding_id,
             session_key=record.session_key,
+            config_json=config_json,
             snapshot=snapshot,
             circumstances=Circumstances(
                 host_id=services.host_id,
@@ -366,7 +382,7 @@ class ActiveRun:
         """Check a frame and deliver what is in it; return the terminal result if it has one."""
         if self._checker.number_plain_deltas(frame) and frame.response is not None:
             deltas = frame.response.results
-            self.progress.note(deltas)
+            self._note(deltas)
             await self._deliver(frame.response, is_text=True)
             self._checkpoints.grew(frame.size_bytes)
             return None
@@ -383,8 +399,12 @@ class ActiveRun:
         items, closed = [], []
         for each in numbered:
             if each.kind == "message_delta":
-                self.progress.note((each.result,))
+                self._note((each.result,))
                 continue
+            if each.kind == "state_updated":
+                self._warn(
+                    "state_not_kept", "state_updated is passed on, but not kept, by this host"
+                )
             projection = self._projector.project(each.result, each.kind)
             durable.append(each)
             if projection.item is not None:
@@ -408,6 +428,13 @@ class ActiveRun:
             run_pb2.RunResponse(results=[each.result for each in numbered]),
             is_text=len(durable) < len(numbered),
         )
+
+    def _note(self, deltas: Iterable[result_pb2.RunResult]) -> None:
+        """Keep deltas for the message that they make, up to the largest that is kept."""
+        self.progress.note(deltas)
+        size, limit = self.progress.largest, self._limits.message_characters
+        if size > limit:
+            raise ProtocolFault(f"a message has {size} characters and more; the limit is {limit}")
 
     async def _deliver(self, response: run_pb2.RunResponse, *, is_text: bool) -> None:
         if is_text:

@@ -637,7 +637,9 @@ class RunFailed(_message.Message):
     DETAILS_FIELD_NUMBER: _builtins.int
     code: _builtins.str
     """Required. `runner.error`, `runner.timeout`, `runner.protocol`, `runner.unavailable`, `runner.crashed`,
-    `runner.empty_output`, `cancelled`, `host.restarted`, `host.overloaded`, or a code under the runner's own prefix.
+    `runner.empty_output`, `cancelled`, `host.restarted`, `host.overloaded`, `host.unavailable` (what the run said could
+    not be stored), `host.configuration` (the agent's configuration breaks its runner's schema), or a code under the
+    runner's own prefix.
     1 to 100 bytes.
     """
     message: _builtins.str
