@@ -1,9 +1,8 @@
 """Tests of `host_service.agents.directory`, over real stores."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,17 +10,10 @@ from host_service.agents.agent import Agent
 from host_service.agents.binding import Binding
 from host_service.agents.directory import AgentDirectory, Change
 from host_service.errors import BindingConflict, HostError, InvalidArgument, NoBinding, NotFound
-from stores import Stores, open_stores
+from stores import Stores
 from tests.unit.runs.samples import RUNNER, an_agent, an_event
 
 MESSAGES = ("message.received",)
-
-
-@pytest.fixture
-async def stores(tmp_path: Path) -> AsyncIterator[Stores]:
-    opened = await open_stores(f"sqlite:///{tmp_path / 'stores.db'}", synchronous="NORMAL")
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture
