@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 
@@ -21,7 +22,7 @@ from host_service.limits import Limits
 from host_service.requests import PageTokens, RequestCheck
 from host_service.runs.event import Event, take_in
 from host_service.runs.log import Batch, Bookmark, Ended, Reader
-from host_service.runs.orchestrator import Orchestrator, Started
+from host_service.runs.orchestrator import CALLER_LEFT, Orchestrator, Started
 from host_service.runs.watching import RunWatcher
 from stores.ledger import RunLedger
 from stores.records import RunQuery, RunRecord, RunStatus
@@ -71,7 +72,13 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
         self._check.require(request)
         _refuse_follow_up(request.follow_up)
         event = self._event(request.event)
-        started = await self._orchestrator.start(event, agent_id=request.agent_id, with_reader=True)
+        ends_with_caller = request.on_disconnect == gateway_pb2.ON_DISCONNECT_CANCEL
+        started = await self._orchestrator.start(
+            event,
+            agent_id=request.agent_id,
+            with_reader=True,
+            ends_with_caller=ends_with_caller,
+        )
         run = started.run
         try:
             await context.write(
@@ -81,9 +88,9 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
             )
             async for item in self._items(started):
                 await context.write(_dispatch_item(item, duplicate=started.duplicate))
-        except BaseException:
-            if request.on_disconnect == gateway_pb2.ON_DISCONNECT_CANCEL and context.cancelled():
-                self._orchestrator.give_up(run.run_id, "its caller went away")
+        except asyncio.CancelledError:
+            if ends_with_caller:
+                self._orchestrator.give_up(run.run_id, CALLER_LEFT)
             raise
         finally:
             if started.reader is not None:

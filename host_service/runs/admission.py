@@ -90,7 +90,8 @@ class Admission:
     def left(self, place: Place) -> None:
         """Take a place back, and let the next run go."""
         if not place.is_active:
-            self._line.remove(place)
+            if place in self._line:
+                self._line.remove(place)
             return
         self.active -= 1
         while self._line and self.active < self._active_limit:

@@ -56,7 +56,9 @@ class Reader:
     order they were delivered.
     """
 
-    def __init__(self, *, patient: bool, limits: Limits, closed: Callable[[Reader], None]) -> None:
+    def __init__(
+        self, *, patient: bool, after: int, limits: Limits, closed: Callable[[Reader], None]
+    ) -> None:
         self.patient = patient
         self._limits = limits
         self._closed = closed
@@ -67,7 +69,8 @@ class Reader:
         self._error: HostError | None = None
         self._wake: asyncio.Future[bool] | None = None
         self._room: asyncio.Future[None] | None = None
-        self._seen = 0
+        self._after = after
+        self._seen = after
 
     @property
     def full(self) -> bool:
@@ -76,7 +79,7 @@ class Reader:
 
     def offer(self, batch: Batch) -> None:
         """Put a batch into the buffer; an impatient reader whose buffer is full is ended."""
-        if self._error is not None:
+        if self._error is not None or batch.last_sequence <= self._after:
             return
         if self.full and not self.patient:
             self.end_slow()
@@ -189,9 +192,14 @@ class ResultLog:
         """Whether anybody reads."""
         return bool(self._readers)
 
-    def subscribe(self, *, patient: bool) -> Reader:
-        """Return a reader of everything that is delivered from now on."""
-        reader = Reader(patient=patient, limits=self._limits, closed=self._drop)
+    def subscribe(self, *, patient: bool, after: int = 0) -> Reader:
+        """Return a reader of everything that is delivered from now on.
+
+        Args:
+            patient: Whether it may slow the run.
+            after: Leave out batches up to this number: one that is on its way may have been seen.
+        """
+        reader = Reader(patient=patient, after=after, limits=self._limits, closed=self._drop)
         if self._end is not None:
             reader.finish(self._end)
         if self._error is not None:

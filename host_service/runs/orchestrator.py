@@ -24,6 +24,9 @@ from stores.records import Acceptance, EventRecord, RunRecord
 
 _log = logging.getLogger("runmesh.runs")
 
+#: Why a run ends whose caller wanted it to end with the connection.
+CALLER_LEFT = "its caller went away"
+
 
 @dataclass(frozen=True, slots=True)
 class Started:
@@ -78,7 +81,12 @@ class Orchestrator:
         return self._admission
 
     async def start(
-        self, event: Event, *, agent_id: str = "", with_reader: bool = False
+        self,
+        event: Event,
+        *,
+        agent_id: str = "",
+        with_reader: bool = False,
+        ends_with_caller: bool = False,
     ) -> Started:
         """Accept an event and start its run.
 
@@ -86,6 +94,7 @@ class Orchestrator:
             event: The event.
             agent_id: Run this agent, whatever the bindings say; empty: the bindings decide.
             with_reader: Also return a reader that misses nothing.
+            ends_with_caller: Cancel the run if the caller goes away before it has its answer.
 
         Raises:
             NoBinding, BindingConflict, NotFound: No agent answers it; what matched nothing is
@@ -108,6 +117,8 @@ class Orchestrator:
         except asyncio.CancelledError:
             if reader is not None:
                 reader.close()
+            if ends_with_caller:
+                run.stop(Stop.CANCELLED, CALLER_LEFT)
             raise
         if acceptance.duplicate:
             return Started(self.view(acceptance.run), None, duplicate=True)

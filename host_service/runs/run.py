@@ -180,17 +180,30 @@ class ActiveRun:
         """
         self._committed = committed
         self.record = replace(prepared.run, status=RunStatus.ACCEPTED)
-        with self._services.telemetry.run_span(self.record):
+        try:
+            with self._services.telemetry.run_span(self.record):
+                await self._execute()
+        except Exception as error:  # noqa: BLE001 - nobody may wait for an end that never comes
+            _log.exception("the end of run %s could not be written", self.run_id)
+            self.log.fail(Unavailable("the end of the run could not be stored; ask again later"))
+            self.ended.set_exception(error)
+            self.ended.exception()
+        finally:
+            self.place.leave()
+
+    async def _execute(self) -> None:
+        if self._stop is None and not self._left_waiting:
             self._work = asyncio.create_task(self._carry_out())
             outcome = await self._await_work(self._work)
-            if self._left_waiting and self.is_waiting:
-                self.log.fail(
-                    Unavailable("the host is shutting down; the run starts when a host is back")
-                )
-                self.ended.cancel()
-                self.place.leave()
-            else:
-                await self._end(outcome)
+        else:
+            outcome = self._stopped_outcome()
+        if self._left_waiting and self.is_waiting:
+            self.log.fail(
+                Unavailable("the host is shutting down; the run starts when a host is back")
+            )
+            self.ended.cancel()
+        else:
+            await self._end(outcome)
 
     async def _await_work(self, work: asyncio.Task[Outcome]) -> Outcome:
         try:
@@ -585,21 +598,10 @@ class ActiveRun:
             self._interrupting.cancel()
         self._checkpoints.close()
         record, response, facts = self._last_facts(outcome)
-        try:
-            if self._committed is not None:
-                await asyncio.shield(self._committed)
-            ended = await self._services.ledger.finish(record, facts)
-        except StoreError as error:
-            _log.error("run %s: its end could not be stored: %s", self.run_id, error)
-            self.log.fail(
-                Unavailable("the end of the run could not be stored; ask for the run again later")
-            )
-            self.ended.set_exception(error)
-            self.ended.exception()
-        else:
-            await self._show_end(outcome, record, response if ended else None)
-        finally:
-            self.place.leave()
+        if self._committed is not None:
+            await asyncio.shield(self._committed)
+        ended = await self._services.ledger.finish(record, facts)
+        await self._show_end(outcome, record, response if ended else None)
 
     def _last_facts(self, outcome: Outcome) -> tuple[RunEnd, run_pb2.RunResponse, RunFacts]:
         now = self._services.clock()

@@ -45,10 +45,11 @@ class RunWatcher:
             async for item in self._replay_to_end(run_id, after):
                 yield item
             return
-        reader = run.log.subscribe(patient=False)
+        # What is taken from memory and from the ledger is what the reader, which is made without a
+        # pause in between, leaves out.
+        shown = run.delivered
+        reader = run.log.subscribe(patient=False, after=shown)
         try:
-            # What this takes in is what the reader, made just before and without a pause, does not.
-            shown = run.delivered
             in_memory = catch_up(run, after)
             stored = await self._stored(run_id, after, through=shown)
             for batch in self._batches({**stored, **in_memory}):
