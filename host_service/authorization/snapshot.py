@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from host_service.agents.agent import Agent, Scope
 from host_service.identity import join_key
@@ -89,18 +90,20 @@ def freeze(
         plugin_id=plugin_id,
         runner_id=agent.runner_id,
         conversation_key=identity.conversation_key,
-        permissions=asked.permissions,
+        permissions=MappingProxyType(dict(asked.permissions)),
         storage=asked.storage & agent.storage_areas,
         actions=asked.actions & agent.actions
         if "platform_api" in asked.capabilities
         else frozenset(),
         capabilities=asked.capabilities,
-        state_keys=_state_keys(plugin_id, agent, identity) if agent.state_enabled else {},
+        state_keys=MappingProxyType(
+            _state_keys(plugin_id, agent, identity) if agent.state_enabled else {}
+        ),
         wider_history=agent.history_beyond_conversation,
     )
 
 
-def _state_keys(plugin_id: str, agent: Agent, identity: EventIdentity) -> Mapping[Scope, str]:
+def _state_keys(plugin_id: str, agent: Agent, identity: EventIdentity) -> dict[Scope, str]:
     runner, workspace = agent.runner_id, identity.workspace
     keys: dict[Scope, str] = {
         Scope.RUNNER: join_key("runner", runner, workspace),

@@ -39,7 +39,7 @@ _agents = st.builds(
 
 
 @given(_agents, st.integers(0, 2**63 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_every_field_comes_back_from_the_document_as_it_was(agent: Agent, revision: int) -> None:
     read = Agent.from_document(agent.to_document(), revision=revision)
     assert read == agent

@@ -19,7 +19,7 @@ _bindings = st.builds(
 
 
 @given(_bindings, st.integers(0, 2**63 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_every_field_comes_back_from_the_document_as_it_was(
     binding: Binding, revision: int
 ) -> None:

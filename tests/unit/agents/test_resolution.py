@@ -262,7 +262,7 @@ _events = st.builds(
 
 
 @given(_bindings, _events)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_index_answers_as_a_plain_reading_of_the_rules(
     bindings: list[Binding], event: Event
 ) -> None:
@@ -270,7 +270,7 @@ def test_index_answers_as_a_plain_reading_of_the_rules(
 
 
 @given(_bindings, _events)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_what_may_be_saved_together_never_conflicts_at_dispatch(
     bindings: list[Binding], event: Event
 ) -> None:
