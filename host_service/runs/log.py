@@ -209,13 +209,13 @@ class ResultLog:
 
     async def deliver(self, batch: Batch) -> None:
         """Hand a batch to every reader; wait while a patient one has no room."""
-        slow = None
+        slow = []
         for reader in self._readers:
             reader.offer(batch)
             if reader.patient and reader.full:
-                slow = reader
-        if slow is not None:
-            await self._wait_for(slow)
+                slow.append(reader)
+        for reader in slow:
+            await self._wait_for(reader)
 
     async def _wait_for(self, reader: Reader) -> None:
         loop = asyncio.get_running_loop()
