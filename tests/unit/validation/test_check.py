@@ -112,7 +112,13 @@ def test_no_more_than_twenty_faults_are_told() -> None:
     assert [each.field for each in told] == [
         f"event.input.parts[{index}].content" for index in range(1, 21)
     ]
-    zeros = host_api_pb2.EmbedTextsRequest(model_id="m", texts=["\0"] * 1000)
+    many = host_api_pb2.InvokeModelRequest(
+        model_id="m",
+        messages=[types_pb2.ChatMessage()] * 15,
+        tools=[types_pb2.ToolDefinition(parameters_schema_json="{}")] * 15,
+    )
+    assert len(find_violations(many)) == 20
+    zeros = host_api_pb2.EmbedTextsRequest(texts=["\0"] * 1000)
     assert len(find_violations(zeros)) == 20
 
 
@@ -236,6 +242,7 @@ def test_event_that_is_too_large_is_told_with_size_and_limit_and_read_no_further
     [violation] = find_violations(gateway_pb2.DispatchRequest(event=event))
     assert (violation.field, violation.rule) == ("event", "at most 2 MiB")
     assert (violation.size, violation.limit) == (event.ByteSize(), 2 * _MIB)
+    assert [each.field for each in find_violations(event, path="event")] == ["event"]
 
 
 def test_event_of_just_the_limit_passes() -> None:
