@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from host_service.cli.connection import HostConnection
     from host_service.configuration import Configuration
 
-_KIND_PREFIX = "CHANGE_KIND_"
 _STANDARD_INPUT = Path("-")
 
 
@@ -117,7 +116,7 @@ def _print_changes(answer: "admin_pb2.ApplyResponse", *, dry_run: bool) -> None:
 
     rows = []
     for change in answer.changes:
-        kind = words(admin_pb2.ChangeKind.Name(change.kind), _KIND_PREFIX)
+        kind = words(admin_pb2.ChangeKind, change.kind)
         kind = f"would be {kind}" if dry_run and kind != "unchanged" else kind
         rows.append([change.object, change.id, kind, ""])
         rows += [["", "", "", _difference(field)] for field in change.fields]

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -71,9 +72,19 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
         console.print(line, soft_wrap=True)
 
 
-def words(enum_name: str, prefix: str) -> str:
-    """The name of an enum's value as words: `RUN_STATUS_TIMED_OUT` becomes `timed out`."""
-    return enum_name.removeprefix(prefix).lower().replace("_", " ")
+def words(enum: Any, value: int) -> str:
+    """An enum's value as words: `RUN_STATUS_TIMED_OUT` is `timed out`; an unknown one its number.
+
+    Args:
+        enum: The generated enum.
+        value: The value, which a later version may have added.
+    """
+    names = enum.DESCRIPTOR.values_by_number
+    if value not in names:
+        return str(value)
+    prefix = names[0].name.removesuffix("UNSPECIFIED")
+    word: str = names[value].name.removeprefix(prefix)
+    return word.lower().replace("_", " ")
 
 
 def yes_or_no(value: bool) -> str:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from host_service.cli.connection import HostConnection
 
-_ROLE_PREFIX = "ROLE_"
 _ADVICE = {"NOT_FOUND": "'runmesh keys list' shows the keys"}
 
 
@@ -89,7 +88,7 @@ def create_key(
 
     request = admin_pb2.CreateApiKeyRequest(
         name=name,
-        role=admin_pb2.Role.Value(_ROLE_PREFIX + role.name),
+        role=admin_pb2.Role.Value(f"ROLE_{role.name}"),
         workspace_id=workspace,
         bot_id=bot,
     )
@@ -191,7 +190,7 @@ def _print_keys(keys: "Sequence[admin_pb2.ApiKey]") -> None:
     now = datetime.now(UTC)
     rows = []
     for key in keys:
-        role = words(admin_pb2.Role.Name(key.role), _ROLE_PREFIX)
+        role = words(admin_pb2.Role, key.role)
         limits = [
             key.workspace_id and f"workspace {key.workspace_id}",
             key.bot_id and f"bot {key.bot_id}",
@@ -204,4 +203,4 @@ def _print_keys(keys: "Sequence[admin_pb2.ApiKey]") -> None:
             state = "expired" if expired else f"until {how_long_ago(key.expires_at, now=now)}"
         made = how_long_ago(key.created_at, now=now)
         rows.append([key.key_id, role, state, made, ", ".join(filter(None, limits)), key.name])
-    print_table(["KEY", "ROLE", "STATE", "MADE", "ONLY", "NAME"], rows, empty="no keys")
+    print_table(["KEY", "ROLE", "STATE", "MADE", "LIMITED TO", "NAME"], rows, empty="no keys")

@@ -17,6 +17,7 @@ _ADVICE = {
     "BINDING_CONFLICT": "'runmesh bindings list' shows both",
     "SESSION_BUSY": "'runmesh runs list --status running' shows what it is busy with",
     "CONFLICT": "somebody else changed it meanwhile: try again",
+    "DEADLINE_EXCEEDED": "the host did not answer in time: try again",
     "UNAVAILABLE": "try again in a moment",
     "RUNTIME_ERROR": "the host's log says more",
 }

@@ -76,7 +76,7 @@ def print_run(run: gateway_pb2.Run, results: Sequence[result_pb2.RunResult]) -> 
 
 
 def _status(run: gateway_pb2.Run) -> str:
-    return words(gateway_pb2.RunStatus.Name(run.status), "RUN_STATUS_")
+    return words(gateway_pb2.RunStatus, run.status)
 
 
 def _failure(run: gateway_pb2.Run) -> str:

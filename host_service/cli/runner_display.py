@@ -58,7 +58,7 @@ def _print_instances(mesh: discovery_pb2.ListRunnersResponse, *, apart: bool) ->
     now = datetime.now(UTC)
     rows = []
     for instance in mesh.instances:
-        state = words(discovery_pb2.InstanceState.Name(instance.state), "INSTANCE_STATE_")
+        state = words(discovery_pb2.InstanceState, instance.state)
         most = f" of {instance.max_concurrent_runs}" if instance.max_concurrent_runs else ""
         since = how_long_ago(instance.since, now=now) if instance.HasField("since") else ""
         rows.append(

@@ -234,7 +234,7 @@ def cancel_run(
         return answer.run
 
     ended = call_host(target(data, address, insecure), work, advice=_ADVICE)
-    status = words(gateway_pb2.RunStatus.Name(ended.status), _STATUS_PREFIX)
+    status = words(gateway_pb2.RunStatus, ended.status)
     if ended.status == gateway_pb2.RUN_STATUS_CANCELLED:
         print(f"run {ended.run_id} was cancelled")
     else:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from host_service.cli.running_host import host_holds
 from tests.acceptance.commands import CommandLine, running, wait_for
 
 UP = ("up", "--grpc", "127.0.0.1:0", "--http", "off")
@@ -68,7 +69,7 @@ def test_a_host_stops_when_its_standard_input_ends(alone: CommandLine) -> None:
 
 def test_a_command_that_comes_too_early_waits_for_the_host(alone: CommandLine) -> None:
     with alone.started(*UP) as host:
-        wait_for((alone.data / "host.lock").exists)
+        wait_for(lambda: host_holds(alone.data))
         assert alone("chat", "early").out == "early\n"
         host.send_signal(signal.SIGTERM)
         host.communicate(timeout=45)

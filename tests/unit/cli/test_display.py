@@ -1,6 +1,7 @@
 """Tables in a pipe are plain, never cut, and fit a terminal where they can."""
 
 import pytest
+from runmesh.v1 import gateway_pb2
 
 from host_service.cli.display import print_facts, print_table, words
 
@@ -43,5 +44,6 @@ def test_facts_without_a_value_are_left_out(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == f"run     {RUN}\nstatus  failed\n"
 
 
-def test_names_of_enum_values_become_words() -> None:
-    assert words("RUN_STATUS_TIMED_OUT", "RUN_STATUS_") == "timed out"
+def test_enum_values_become_words_and_unknown_ones_stay_numbers() -> None:
+    assert words(gateway_pb2.RunStatus, gateway_pb2.RUN_STATUS_TIMED_OUT) == "timed out"
+    assert words(gateway_pb2.RunStatus, 99) == "99"

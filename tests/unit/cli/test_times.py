@@ -38,7 +38,15 @@ def test_a_local_time_says_its_offset() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0.0004, "0 ms"), (0.25, "250 ms"), (1.25, "1.2 s"), (75, "1 min 15 s"), (7260, "2 h 1 min")],
+    [
+        (0.0004, "0 ms"),
+        (0.25, "250 ms"),
+        (1.25, "1.2 s"),
+        (75, "1 min 15 s"),
+        (300, "5 min"),
+        (7260, "2 h 1 min"),
+        (7200, "2 h"),
+    ],
 )
 def test_a_span_has_the_unit_that_suits_it(seconds: float, shown: str) -> None:
     assert span_of(seconds) == shown
