@@ -27,9 +27,10 @@ THROWN = (asyncio.CancelledError, TypeError, RunFailure)
 
 def results_of(run: Callable[[RunContext], Any], context: RunContext) -> Results:
     """Calls the author's `run` and returns its results as an async generator."""
-    if inspect.isasyncgenfunction(run):
+    form = inspect.unwrap(run)  # what a decorator of the author's wraps says what it is
+    if inspect.isasyncgenfunction(form):
         return cast("Results", run(context))
-    if inspect.iscoroutinefunction(run):
+    if inspect.iscoroutinefunction(form):
         return _from_coroutine(run(context))
     return _from_thread(run, context)
 

@@ -44,9 +44,14 @@ class Outbox:
         return self._closed
 
     def put(self, piece: bytes) -> bool:
-        """Takes in an encoded result; returns whether the producer should call `pause` now."""
+        """Takes in an encoded result, unless it is closed.
+
+        Returns:
+            Whether the producer has something to do before the next one: to stop, when the outbox
+            was closed, else to call `pause`.
+        """
         if self._closed:
-            return False
+            return True
         self._pieces.append(piece)
         self._bytes += len(piece)
         if self._reader is not None:

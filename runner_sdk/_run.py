@@ -18,8 +18,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from runmesh.v1.result_pb2 import RunFailed
-
 from runner_sdk._author import THROWN, Results, results_of
 from runner_sdk._outbox import Outbox
 from runner_sdk._trace import RunTrace
@@ -76,6 +74,7 @@ class Run:
         self._on_finished = on_finished
         self._writer = ResultWriter(run_id=context.run_id, outbox=self.outbox)
         self._ending: Ending | None = None
+        self._stopped = False
         self._abandoned = False
         self._task: asyncio.Task[None] | None = None
         self._timers: list[asyncio.TimerHandle] = []
@@ -100,22 +99,25 @@ class Run:
     def interrupt(self, reason: str, grace_seconds: float) -> None:
         """Stops the run for the host: a runner that handles interrupts gets the grace first."""
         ending = interrupted(reason)
-        if self._runner.handles_interrupt:
+        if not self._runner.handles_interrupt:
+            self.stop(ending)
+        elif not self._stopped:
+            # If the code ends without a word of its own, this is how the run ended.
+            self._ending = self._ending or ending
             self._context.interrupted.notify(ending.reason)
             self._call_later(grace_seconds, lambda: self.stop(ending))
-        else:
-            self.stop(ending)
 
     def stop(self, ending: Ending) -> None:
         """Cancels the author's code; what it still yields is sent, then how the run ended."""
-        if self._ending is None and not self._abandoned:
-            self._ending = ending
+        if not self._stopped:
+            self._stopped = True
+            self._ending = self._ending or ending
             self._cancel(ending.reason)
 
     def abandon(self) -> None:
         """Cancels the author's code; nobody reads what it yields."""
         if not self._abandoned and not self.finished.is_set():
-            self._abandoned = True
+            self._abandoned = self._stopped = True
             self.outbox.close(discard=True)
             self._cancel("cancelled")
 
@@ -147,19 +149,20 @@ class Run:
 
     async def _write_all(self, results: Results) -> None:
         """The hot path: from the author's yield to the outbox."""
-        step: Callable[[], Awaitable[Any]] = results.__anext__
+        advance: Callable[[], Awaitable[Any]] = results.__anext__
         write = self._writer.write
+        step = advance
         while True:
             try:
                 result = await step()
             except StopAsyncIteration:
                 return
-            step = results.__anext__
-            if self._writer.over:
-                self._note_late_result()
-                return
+            step = advance
             try:
                 if write(result):
+                    if self._writer.over:
+                        self._note_late_result()
+                        return
                     await self.outbox.pause()
             except THROWN as error:
                 # Raised where the author's code stands, at the yield that it is about.
@@ -176,37 +179,42 @@ class Run:
     def _conclude(self, task: asyncio.Task[None]) -> None:
         for timer in self._timers:
             timer.cancel()
-        failure = self._failure_of(task)
         try:
-            self._writer.finish(failure)
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            self._writer.finish(self._failure_of(_only(error)))
         finally:
+            self.outbox.close()
             self.finished.set()
             self._on_finished(self)
 
-    def _failure_of(self, task: asyncio.Task[None]) -> RunFailed | None:
+    def _failure_of(self, error: BaseException | None) -> RunFailure | None:
         """Says how the run failed; None where it ended well, or nobody reads on."""
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        ending = self._ending
         if isinstance(error, RunFailure):
-            return RunFailed(
-                code=error.code,
-                message=error.message,
-                retryable=error.retryable,
-                details=error.details,
-            )
-        if error is not None and not isinstance(error, asyncio.CancelledError):
-            return self._failure_of_error(error)
-        if ending is not None:
-            return RunFailed(code=ending.code, message=ending.message, retryable=ending.retryable)
-        if error is not None and not self._abandoned:
-            return self._failure_of_error(error)
-        return None
-
-    def _failure_of_error(self, error: BaseException) -> RunFailed:
+            return error
+        cancelled = isinstance(error, asyncio.CancelledError)
+        if self._ending is not None and (error is None or cancelled):
+            ending = self._ending
+            return RunFailure(ending.code, ending.message, retryable=ending.retryable)
+        if error is None or (cancelled and self._abandoned):
+            return None
         # The traceback is for whoever reads the process's log; the host gets the text alone.
-        trace = "".join(traceback.format_exception(error))
-        _logger.error("run %s failed in run():\n%s", self.run_id, trace.rstrip())
-        return RunFailed(code="runner.error", message=f"{type(error).__name__}: {error}")
+        lines = "".join(traceback.format_exception(error))
+        _logger.error("run %s failed in run():\n%s", self.run_id, lines.rstrip())
+        return RunFailure("runner.error", f"{type(error).__name__}: {_text_of(error)}")
+
+
+def _only(error: BaseException | None) -> BaseException | None:
+    """Returns the error itself where a task group has wrapped a single one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an error that cannot say what it is must not hide that it is
+        return "(it has no readable text)"
 
 
 def _throw(results: Results, error: BaseException) -> Callable[[], Awaitable[Any]]:

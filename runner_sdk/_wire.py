@@ -54,21 +54,25 @@ class FrameEncoder:
         """
         self._text_delta.text = text
         self._text.sequence = sequence
-        return self._piece(self._text.SerializeToString())
+        body = self._text.SerializeToString()
+        head = self._heads.get(len(body)) or self._head(len(body))
+        return head + body + self._tail
 
     def encode(self, result: RunResult, sequence: int) -> bytes:
         """Numbers a result and returns it as a piece of a frame."""
         result.sequence = sequence
-        return self._piece(result.SerializeToString())
+        body = result.SerializeToString()
+        return self._head(len(body)) + body + self._tail
 
-    def _piece(self, body: bytes) -> bytes:
-        try:
-            return self._heads[len(body)] + body + self._tail
-        except KeyError:
-            head = _RESULTS_TAG + varint(len(body) + len(self._tail))
-        if len(body) < _SHORT:
-            self._heads[len(body)] = head
-        return head + body + self._tail
+    def size_of(self, result: RunResult) -> int:
+        """Returns how many bytes a numbered result has with its run's id: what a host counts."""
+        return result.ByteSize() + len(self._tail)
+
+    def _head(self, length: int) -> bytes:
+        head = _RESULTS_TAG + varint(length + len(self._tail))
+        if length < _SHORT:
+            self._heads[length] = head
+        return head
 
 
 def encode_unchecked(result: RunResult) -> bytes:

@@ -1,9 +1,7 @@
 """The rules of a run's stream: what the author yields is numbered, mended, checked and put out."""
 
-import logging
-
 from runmesh.v1 import result_pb2
-from runmesh.v1.result_pb2 import RunFailed, RunResult
+from runmesh.v1.result_pb2 import RunResult
 
 from runner_sdk._outbox import Outbox
 from runner_sdk._text import Delta, TextMender
@@ -11,10 +9,10 @@ from runner_sdk._wire import RESULT_BYTES, FrameEncoder, Unchecked, encode_unche
 from runner_sdk.errors import RunFailure
 from runner_sdk.results import Result, ResultConstructors
 
-_logger = logging.getLogger("runner_sdk.run")
-
 _ENDS_TEXT = frozenset({"message_completed", "run_completed", "run_failed"})
 _TERMINAL = frozenset({"run_completed", "run_failed"})
+
+_FAILURE_CHARACTERS = 10_000
 
 
 class ResultWriter:
@@ -24,10 +22,9 @@ class ResultWriter:
     not written.
     """
 
-    __slots__ = ("_encoder", "_mender", "_outbox", "_raw", "_run_id", "_sequence")
+    __slots__ = ("_encoder", "_mender", "_outbox", "_raw", "_sequence")
 
     def __init__(self, *, run_id: str, outbox: Outbox) -> None:
-        self._run_id = run_id
         self._outbox = outbox
         self._encoder = FrameEncoder(run_id)
         self._mender = TextMender()
@@ -40,7 +37,11 @@ class ResultWriter:
         return self._outbox.closed
 
     def write(self, result: Result | Unchecked) -> bool:
-        """Writes what the author yielded; returns whether the outbox asks for a pause.
+        """Writes what the author yielded.
+
+        Returns:
+            Whether there is something to do before the next one: to stop, when the run was over
+            already, else to let the outbox pause.
 
         Raises:
             TypeError: It is no result.
@@ -55,19 +56,28 @@ class ResultWriter:
         except (UnicodeEncodeError, TypeError):
             return self._write_delta(result)
         if not result.text:
-            return False
+            # Nothing to send, but code that yields nothing for ever must not keep the loop.
+            return True
         if len(piece) > RESULT_BYTES:
             return self._write_delta(result)
         self._sequence += 1
         return self._outbox.put(piece)
 
-    def finish(self, failure: RunFailed | None) -> None:
+    def finish(self, failure: RunFailure | None) -> None:
         """Ends the stream; without a terminal result from the author, it ends as told."""
-        if not self.over and not self._raw:
-            self._write_message(
-                RunResult(run_failed=failure) if failure else ResultConstructors.completed()
+        if self.over or self._raw:
+            return
+        if failure is None:
+            self._write_message(ResultConstructors.completed())
+            return
+        self._write_message(
+            ResultConstructors.failed(
+                failure.code,
+                _shortened(failure.message),
+                retryable=failure.retryable,
+                details=failure.details,
             )
-        self._outbox.close()
+        )
 
     def _write_other(self, result: object) -> bool:
         if isinstance(result, RunResult):
@@ -86,7 +96,7 @@ class ResultWriter:
             raise TypeError(f"run() yielded a delta of {type(delta.text).__name__}: it takes text")
         mended = self._mender.mend(delta)
         if not mended.text:
-            return False
+            return True
         message = result_pb2.MessageDelta(message_id=delta.message_id)
         if delta.reasoning:
             message.reasoning_text = mended.text
@@ -103,21 +113,29 @@ class ResultWriter:
                 self._write_delta(half)
         if not result.HasField("timestamp") and kind != "message_delta":
             result.timestamp.GetCurrentTime()
-        pause = self._put(result)
-        if kind in _TERMINAL:
+        to_do = self._put(result)
+        if kind in _TERMINAL and not self.over:
             self._outbox.close()
-        return pause
+            return False
+        return to_do
 
     def _put(self, result: RunResult) -> bool:
         piece = self._encoder.encode(result, self._sequence + 1)
         if len(piece) > RESULT_BYTES:
-            _check_size(result)
+            _check_size(result, self._encoder.size_of(result))
         self._sequence += 1
         return self._outbox.put(piece)
 
 
-def _check_size(result: RunResult) -> None:
-    size = result.ByteSize()
+def _shortened(message: str) -> str:
+    """Keeps the message of a failure to what people read."""
+    left_out = len(message) - _FAILURE_CHARACTERS
+    if left_out <= 0:
+        return message
+    return f"{message[:_FAILURE_CHARACTERS]}... ({left_out} more characters)"
+
+
+def _check_size(result: RunResult, size: int) -> None:
     if result.HasField("artifact_created"):
         size -= len(result.artifact_created.inline.data)
     if size > RESULT_BYTES:

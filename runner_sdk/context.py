@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 from runmesh.v1 import context_pb2, event_pb2
@@ -136,9 +136,7 @@ class RunContext(ResultConstructors):
 
     def remaining_seconds(self) -> float | None:
         """How long the run may still take, or None where it has no deadline."""
-        if self.deadline is None:
-            return None
-        return max(0.0, (self.deadline - datetime.now(UTC)).total_seconds())
+        return self.host.remaining_seconds()
 
     def block_on(self, call: Coroutine[Any, Any, _Value]) -> _Value:
         """For a plain `def run`: makes a call such as `ctx.host.prompt.get()` and waits for it.

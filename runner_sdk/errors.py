@@ -76,7 +76,7 @@ class RunFailure(SdkError):
         self.code = code
         self.message = message
         self.retryable = retryable
-        self.details = dict(details or {})
+        self.details = {str(name): str(fact) for name, fact in (details or {}).items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class HostClient:
     """Makes calls to the host that a run came from.
 
     Attributes:
+        remaining_seconds: Returns how long calls may still take; None: they have no deadline.
         prompt: The run's instructions.
         state: Small JSON values that the host keeps.
         history: The transcript of the run's conversation.
@@ -33,10 +34,10 @@ class HostClient:
     __slots__ = (
         "_access",
         "_channels",
-        "_remaining_seconds",
         "_trace",
         "history",
         "prompt",
+        "remaining_seconds",
         "state",
     )
 
@@ -51,7 +52,7 @@ class HostClient:
         self._access = access
         self._channels = channels
         self._trace = trace
-        self._remaining_seconds = remaining_seconds
+        self.remaining_seconds = remaining_seconds
         self.prompt = Prompt(self)
         self.state = State(self)
         self.history = History(self)
@@ -114,7 +115,7 @@ class HostClient:
             ("runmesh-instance", self._access.instance_token),
             *self._trace.outgoing(),
         )
-        return {"metadata": metadata, "timeout": self._remaining_seconds()}
+        return {"metadata": metadata, "timeout": self.remaining_seconds()}
 
 
 def _method(name: str, *, streams: bool) -> Any:

@@ -5,8 +5,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from runner_sdk._listen import Tls
 from runner_sdk._parent import ParentWatch
@@ -20,6 +23,8 @@ _logger = logging.getLogger("runner_sdk.serve")
 _GRACE_SECONDS = 30.0
 # A host gives its child processes 5 s: the last of them is for the clean-up of cancelled runs.
 _SUPERVISED_GRACE_SECONDS = 4.0
+# How long threads that authors started get to end when all runs have.
+_THREADS_SECONDS = 2.0
 
 
 def serve(
@@ -54,7 +59,7 @@ def serve(
     if grace_seconds is None:
         grace_seconds = _SUPERVISED_GRACE_SECONDS if supervised else _GRACE_SECONDS
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as loop_runner:
+        with _bounded_end() as timer, asyncio.Runner(loop_factory=_loop_factory()) as loop_runner:
             ended = loop_runner.run(
                 _serve(
                     lambda: RunnerServer(
@@ -70,6 +75,7 @@ def serve(
             )
             if not ended:
                 _leave()
+            timer.start()
     except SdkError as error:
         raise SystemExit(f"cannot serve: {error}") from error
 
@@ -122,9 +128,23 @@ def _set_up_logging() -> None:
         )
 
 
-def _leave() -> None:
-    """Ends the process although code of a run does not: closing the loop would wait for it."""
-    _logger.error("runs ignored their cancellation: the process ends without them")
+@contextmanager
+def _bounded_end() -> Iterator[threading.Timer]:
+    """Lets a thread that some run left blocked hold up the end for a moment, not for ever.
+
+    Closing the loop waits for the threads of its executor. The timer runs once it is started.
+    """
+    timer = threading.Timer(_THREADS_SECONDS, _leave)
+    timer.daemon = True
+    try:
+        yield timer
+    finally:
+        timer.cancel()
+
+
+def _leave() -> NoReturn:
+    """Ends the process although some code of a run does not end."""
+    _logger.error("code of a run goes on after its cancellation: the process ends without it")
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

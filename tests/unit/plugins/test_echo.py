@@ -100,9 +100,9 @@ async def test_delay_and_interval_are_kept() -> None:
         began = loop.time()
         call = host.start("a b", config={"delay_seconds": 0.1, "interval_seconds": 0.05})
         await anext(call)
-        assert loop.time() - began >= 0.1
+        assert loop.time() - began >= 0.095
         await call.outcome()
-        assert loop.time() - began >= 0.2
+        assert loop.time() - began >= 0.19
 
 
 async def test_it_can_be_interrupted() -> None:

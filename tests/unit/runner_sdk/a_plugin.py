@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ async def works(ctx: RunContext) -> AsyncIterator[Result]:
         yield ctx.delta("started")
         if ctx.text == "wait":
             await asyncio.Event().wait()
+        if ctx.text == "thread":
+            await asyncio.to_thread(threading.Event().wait)
         while ctx.text == "deaf":
             try:
                 await asyncio.Event().wait()
@@ -39,6 +42,8 @@ def _tls() -> Tls | None:
 
 
 if __name__ == "__main__":
+    # What a test can wait for.
+    vars(sys.modules[serve.__module__])["_THREADS_SECONDS"] = 0.3
     _server._CLEANUP_SECONDS = float(os.environ.get("CLEANUP", "5"))
     serve(
         works,

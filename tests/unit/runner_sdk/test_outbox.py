@@ -71,7 +71,7 @@ async def test_a_closed_outbox_gives_what_waits_and_then_the_end() -> None:
     outbox.put(b"last")
     outbox.close()
 
-    assert not outbox.put(b"too late")
+    assert outbox.put(b"too late"), "there is something to do: to stop"
     assert [await outbox.take(), await outbox.take()] == [b"last", b""]
 
 

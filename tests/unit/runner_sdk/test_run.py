@@ -2,13 +2,15 @@
 
 import asyncio
 import contextvars
+import functools
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
+from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from runmesh.v1 import context_pb2, run_pb2
 from runmesh.v1.result_pb2 import RunResult
@@ -43,6 +45,21 @@ def answers_once_from_a_thread(ctx: RunContext) -> Result:
     return ctx.reply(f"Hello, {ctx.text}")
 
 
+def _decorated(run: Callable[[RunContext], Any]) -> Callable[[RunContext], Any]:
+    @functools.wraps(run)
+    def wrapper(ctx: RunContext) -> Any:
+        return run(ctx)
+
+    return wrapper
+
+
+@agent_runner
+@_decorated
+async def yields_behind_a_decorator(ctx: RunContext) -> AsyncIterator[Result]:
+    yield ctx.delta("Hello, ")
+    yield ctx.delta(ctx.text)
+
+
 @agent_runner
 def returns_a_list(ctx: RunContext) -> list[Result]:
     return [ctx.delta("Hello, "), ctx.delta(ctx.text)]
@@ -50,8 +67,15 @@ def returns_a_list(ctx: RunContext) -> list[Result]:
 
 @pytest.mark.parametrize(
     "runner",
-    [Greeter(), answers_once, yields_from_a_thread, answers_once_from_a_thread, returns_a_list],
-    ids=["generator", "coroutine", "plain generator", "plain function", "list"],
+    [
+        Greeter(),
+        answers_once,
+        yields_from_a_thread,
+        answers_once_from_a_thread,
+        returns_a_list,
+        yields_behind_a_decorator,
+    ],
+    ids=["generator", "coroutine", "plain generator", "plain function", "list", "decorated"],
 )
 async def test_run_may_have_any_form(runner: AgentRunner) -> None:
     async with serving(runner) as host:
@@ -190,6 +214,19 @@ async def test_code_that_never_awaits_lets_health_checks_and_other_runs_through(
         await reader
 
 
+async def test_code_that_yields_nothing_for_ever_can_still_be_cancelled() -> None:
+    @agent_runner
+    async def says_nothing(ctx: RunContext) -> AsyncIterator[Result]:
+        while True:
+            yield ctx.delta("")
+
+    async with serving(says_nothing) as host:
+        call = host.start("hi")
+        assert await asyncio.wait_for(call.interrupt(), 2) in {True, False}
+        await host.server.drain(0)
+        assert host.server.active_runs == 0
+
+
 async def test_blocking_code_in_a_plain_run_does_not_block_health_checks() -> None:
     release = threading.Event()
 
@@ -205,6 +242,29 @@ async def test_blocking_code_in_a_plain_run_does_not_block_health_checks() -> No
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
         release.set()
         assert (await reader).text == "x"
+
+
+async def test_a_quiet_run_survives_pings_and_a_large_input() -> None:
+    @agent_runner
+    async def thinks(ctx: RunContext) -> Result:
+        await asyncio.sleep(0.4)
+        return ctx.reply(str(len(ctx.text)))
+
+    async with serving(thinks) as host:
+        # A client that pings a quiet stream far more often than gRPC's own limits allow.
+        assert host._address is not None
+        options = [
+            ("grpc.max_send_message_length", 16 * 1024 * 1024),
+            ("grpc.keepalive_time_ms", 20),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.keepalive_permit_without_calls", 1),
+        ]
+        host._channels._channels[host._address] = aio.insecure_channel(
+            host._address, options=options
+        )
+        outcome = await host.run("x" * 6_000_000)
+
+    assert outcome.text == "6000000"
 
 
 async def test_a_reader_that_is_slow_holds_the_author_back() -> None:
@@ -317,6 +377,41 @@ async def test_code_after_the_terminal_result_still_runs() -> None:
     async with serving(tidies) as host:
         await host.run("hi")
         await asyncio.wait_for(tidied.wait(), 2)
+
+
+class _Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("has no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (ValueError("a\ud83d"), "runner.error", "ValueError: a\ufffd"),
+        (_Unspeakable(), "runner.error", "_Unspeakable: (it has no readable text)"),
+        (RunFailure("acme.\ud83d", "b\ud83d"), "acme.\ufffd", "b\ufffd"),
+        (ExceptionGroup("some", [LookupError("one")]), "runner.error", "LookupError: one"),
+        (ExceptionGroup("some", [RunFailure("acme.no", "no")]), "acme.no", "no"),
+        (
+            ValueError("x" * 3_000_000),
+            "runner.error",
+            f"ValueError: {'x' * 9_988}... (2990012 more characters)",
+        ),
+    ],
+    ids=["surrogate", "unspeakable", "failure", "group", "failure in a group", "large"],
+)
+async def test_whatever_is_raised_ends_the_run_as_failed(
+    error: Exception, code: str, message: str
+) -> None:
+    @agent_runner
+    async def breaks(ctx: RunContext) -> None:
+        raise error
+
+    async with serving(breaks) as host:
+        outcome = await host.run("hi")
+
+    assert outcome.failed is not None
+    assert (outcome.failed.code, outcome.failed.message) == (code, message)
 
 
 @pytest.mark.parametrize(

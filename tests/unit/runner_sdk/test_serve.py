@@ -154,6 +154,17 @@ async def test_a_process_ends_although_a_run_ignores_its_cancellation(
             await reader
 
 
+async def test_a_process_ends_although_a_thread_of_an_author_does_not(
+    tmp_path: Path, socket: str
+) -> None:
+    async with plugin(tmp_path, socket, GRACE="0") as process, StandInHost(address=socket) as host:
+        reader = await _begin(host, "thread")
+        process.signal(signal.SIGTERM)
+        assert (await reader).failed is not None
+        assert await process.exit_code() == 1
+        assert process.cleaned
+
+
 @pytest.mark.parametrize("descriptors", [True, False], ids=["pidfd", "polling"])
 async def test_a_process_ends_with_the_one_that_started_it(
     tmp_path: Path, socket: str, descriptors: bool
@@ -167,7 +178,7 @@ async def test_a_process_ends_with_the_one_that_started_it(
     shell = await asyncio.create_subprocess_exec(
         "sh",
         "-c",
-        '"$0" -c "$1" & echo $!; wait',
+        '"$0" -c "$1" >/dev/null & echo $!; wait',
         sys.executable,
         code,
         env={"MARKS": str(tmp_path), "PATH": os.environ["PATH"], "RUNMESH_SUPERVISED": "1"},
@@ -179,7 +190,7 @@ async def test_a_process_ends_with_the_one_that_started_it(
     async with StandInHost(address=socket) as host:
         reader = await _begin(host, "wait")
         shell.kill()
-        await shell.wait()
+        await shell.communicate()
         with contextlib.suppress(aio.AioRpcError):
             await reader
         async with asyncio.timeout(5):

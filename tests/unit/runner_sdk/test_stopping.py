@@ -130,6 +130,24 @@ async def test_a_runner_that_handles_interrupts_ends_by_itself() -> None:
     assert outcome.failed.message == "stopped on request"
 
 
+async def test_an_interrupted_run_that_ends_without_a_word_was_cancelled() -> None:
+    witness = Witness()
+
+    @agent_runner(handles_interrupt=True)
+    async def just_ends(ctx: RunContext) -> None:
+        witness.started.set()
+        await ctx.interrupted.wait()
+
+    async with serving(just_ends) as host:
+        call = host.start("hi")
+        reader = await _begin(call, witness)
+        await call.interrupt()
+        outcome = await reader
+
+    assert outcome.failed is not None
+    assert outcome.failed.code == "cancelled"
+
+
 async def test_a_runner_that_handles_interrupts_has_no_more_than_the_grace() -> None:
     witness = Witness()
 
