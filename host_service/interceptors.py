@@ -82,6 +82,8 @@ ROLES: Mapping[str, frozenset[Role]] = {
 
 _HOST_API = "/runmesh.v1.HostAPIService/"
 _ATTACH = "/runmesh.v1.AttachService/"
+# Agents, bindings, keys and runners belong to no workspace or bot: they lie beyond every limit.
+_BEYOND_WORKSPACES = ("/runmesh.admin.v1.AdminService/", "/runmesh.v1.DiscoveryService/")
 _OPEN = ("/grpc.health.v1.", "/grpc.reflection.", "/grpc.channelz.")
 
 _caller: ContextVar[Caller] = ContextVar("runmesh_caller")
@@ -130,7 +132,10 @@ class Authentication:
             # No attach tokens are issued yet, so there is none that holds.
             raise NotImplementedHere(method.lstrip("/").replace("/", "."))
         caller = await self._callers.identify(authorization)
-        caller.require(ROLES.get(method, _OPERATORS), method.rpartition("/")[2])
+        rpc = method.rpartition("/")[2]
+        caller.require(ROLES.get(method, _OPERATORS), rpc)
+        if method.startswith(_BEYOND_WORKSPACES):
+            caller.require_unlimited(rpc)
         _caller.set(caller)
 
 

@@ -49,6 +49,17 @@ class Caller:
                 f"{rpc} needs an API key of role {wanted}; this key has role {self.role}"
             )
 
+    def require_unlimited(self, rpc: str) -> None:
+        """Refuse a caller whose key is limited to a workspace or a bot.
+
+        Raises:
+            Unauthorized: What the call is about lies beyond every limit.
+        """
+        if self.workspace is not None or self.bot is not None:
+            raise Unauthorized(
+                f"{rpc} concerns the whole host; this key is limited to a workspace or a bot"
+            )
+
     def reaches(self, *, workspace: str, bot: str) -> bool:
         """Return whether something of this workspace and bot is within the key's limits."""
         return (self.workspace is None or self.workspace == workspace) and (

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class AdminServiceStub:
-    """Served by the host, called with an API key of role `operator`. The calls that only read also take role `viewer`.
+    """Served by the host, called with an API key of role `operator`. The calls that only read also take role `viewer`. A key that is
+    limited to a workspace or a bot is refused: agents, bindings and keys belong to none.
 
     Any call can fail with UNAUTHENTICATED, UNAUTHORIZED, INVALID_ARGUMENT, UNAVAILABLE and RUNTIME_ERROR.
     """
@@ -90,7 +91,8 @@ class AdminServiceStub:
 
 
 class AdminServiceServicer:
-    """Served by the host, called with an API key of role `operator`. The calls that only read also take role `viewer`.
+    """Served by the host, called with an API key of role `operator`. The calls that only read also take role `viewer`. A key that is
+    limited to a workspace or a bot is refused: agents, bindings and keys belong to none.
 
     Any call can fail with UNAUTHENTICATED, UNAUTHORIZED, INVALID_ARGUMENT, UNAVAILABLE and RUNTIME_ERROR.
     """
@@ -230,7 +232,8 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService:
-    """Served by the host, called with an API key of role `operator`. The calls that only read also take role `viewer`.
+    """Served by the host, called with an API key of role `operator`. The calls that only read also take role `viewer`. A key that is
+    limited to a workspace or a bot is refused: agents, bindings and keys belong to none.
 
     Any call can fail with UNAUTHENTICATED, UNAUTHORIZED, INVALID_ARGUMENT, UNAVAILABLE and RUNTIME_ERROR.
     """

@@ -14,7 +14,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """Served by the host, called with an API key of role `operator`. The calls that only read also take role `viewer`.
+    """Served by the host, called with an API key of role `operator`. The calls that only read also take role `viewer`. A key that is
+    limited to a workspace or a bot is refused: agents, bindings and keys belong to none.
 
     Any call can fail with UNAUTHENTICATED, UNAUTHORIZED, INVALID_ARGUMENT, UNAVAILABLE and RUNTIME_ERROR.
     """
@@ -48,7 +49,8 @@ class AdminServiceStub:
     """Says what host this is and how busy. May be repeated."""
 
 class AdminServiceServicer:
-    """Served by the host, called with an API key of role `operator`. The calls that only read also take role `viewer`.
+    """Served by the host, called with an API key of role `operator`. The calls that only read also take role `viewer`. A key that is
+    limited to a workspace or a bot is refused: agents, bindings and keys belong to none.
 
     Any call can fail with UNAUTHENTICATED, UNAUTHORIZED, INVALID_ARGUMENT, UNAVAILABLE and RUNTIME_ERROR.
     """
