@@ -1,0 +1,264 @@
+"""A runner without any SDK that does what the event says, faults of the contract included.
+
+The event's `data_json` is a script: `{"steps": [STEP ...], "on_interrupt": [STEP ...], "note": PATH}`.
+A step is an object with one name:
+
+    send: [RESULT ...]   one frame; a result is a RunResult in JSON. Its `runId` and `sequence` are
+                         filled in where they are absent; `"unknown": true` adds a payload that no
+                         version has
+    raw: BASE64          one frame of these bytes, whatever they are
+    tell: NAME           a delta that says, as JSON, what the runner was given: `access`, `time`
+    sleep: SECONDS
+    await: PATH          until there is such a file
+    hang: true           for ever, and deaf to cancellation
+    exit: CODE           ends the process
+    status: NAME         ends the call with this gRPC status
+
+Into the file at `note` it writes a line for each thing that happens to it: `called`, then `ended`,
+`cancelled` or `interrupted`.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf import json_format
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from runmesh.v1 import (
+    discovery_pb2,
+    discovery_pb2_grpc,
+    manifest_pb2,
+    result_pb2,
+    run_pb2,
+    run_pb2_grpc,
+    types_pb2,
+)
+
+PLUGIN_ID = os.environ["RUNMESH_PLUGIN_ID"]
+# Field 1000, one varint: a payload that no version of RunResult has.
+UNKNOWN_PAYLOAD = b"\xc0\x3e\x01"
+POLL_SECONDS = 0.01
+
+Script = dict[str, Any]
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def manifest(name: str, *, interrupt: bool) -> manifest_pb2.RunnerManifest:
+    return manifest_pb2.RunnerManifest(
+        id=f"plugin:{PLUGIN_ID}/{name}",
+        name=name,
+        label=types_pb2.LocalizedText(text={"en_US": name}),
+        protocol_version="1",
+        version="1.0.0",
+        capabilities=manifest_pb2.RunnerCapabilities(streaming=True, interrupt=interrupt),
+    )
+
+
+class Discovery(discovery_pb2_grpc.DiscoveryServiceServicer):
+    def __init__(self) -> None:
+        self._instance_id = uuid.uuid4().hex
+
+    async def Handshake(
+        self, request: discovery_pb2.HandshakeRequest, context: Context
+    ) -> discovery_pb2.HandshakeResponse:
+        return discovery_pb2.HandshakeResponse(
+            protocol_version="1",
+            plugin_id=PLUGIN_ID,
+            plugin_version="1.0.0",
+            instance_id=self._instance_id,
+        )
+
+    async def ListRunners(
+        self, request: discovery_pb2.ListRunnersRequest, context: Context
+    ) -> discovery_pb2.ListRunnersResponse:
+        return discovery_pb2.ListRunnersResponse(
+            runners=[manifest("default", interrupt=False), manifest("polite", interrupt=True)]
+        )
+
+
+class ScriptedRun:
+    """One run of a script: its frames, and the next number of its results."""
+
+    def __init__(self, request: run_pb2.RunRequest, context: Context) -> None:
+        self.script: Script = json.loads(request.context.event.data_json or "{}")
+        self.interrupted = asyncio.Event()
+        self.ended = asyncio.Event()
+        self._request = request
+        self._context = context
+        self._sequence = 0
+
+    def note(self, word: str) -> None:
+        if path := self.script.get("note"):
+            with Path(path).open("a") as file:
+                file.write(f"{word}\n")
+
+    async def frames(self) -> AsyncIterator[Any]:
+        self.note("called")
+        try:
+            async for frame in self._steps(self.script.get("steps", ())):
+                if self.interrupted.is_set():
+                    break
+                yield frame
+            if self.interrupted.is_set():
+                self.note("interrupted")
+                async for frame in self._steps(self.script.get("on_interrupt", ())):
+                    yield frame
+            self.note("ended")
+        except (asyncio.CancelledError, GeneratorExit):
+            self.note("cancelled")
+            raise
+        finally:
+            self.ended.set()
+
+    async def _steps(self, steps: list[Script]) -> AsyncIterator[Any]:
+        for step in steps:
+            ((name, value),) = step.items()
+            match name:
+                case "send":
+                    yield run_pb2.RunResponse(results=[self._result(each) for each in value])
+                case "raw":
+                    yield base64.b64decode(value)
+                case "tell":
+                    text = json.dumps(self._told(value))
+                    yield run_pb2.RunResponse(
+                        results=[self._result({"messageDelta": {"text": text}})]
+                    )
+                case _:
+                    await self._wait(name, value)
+
+    async def _wait(self, name: str, value: Any) -> None:
+        match name:
+            case "sleep":
+                await self._unless_interrupted(asyncio.sleep(value))
+            case "await":
+                await self._unless_interrupted(_file(Path(value)))
+            case "hang":
+                await _hang()
+            case "exit":
+                # What was sent before must be on its way before the process is gone.
+                await asyncio.sleep(0.05)
+                os._exit(value)
+            case "status":
+                await self._context.abort(grpc.StatusCode[value], "the script says so")
+            case _:
+                raise ValueError(f"there is no step {name!r}")
+
+    async def _unless_interrupted(self, waiting: Any) -> None:
+        tasks = {asyncio.ensure_future(waiting), asyncio.create_task(self.interrupted.wait())}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _result(self, given: Script) -> result_pb2.RunResult:
+        unknown = given.pop("unknown", False)
+        result = json_format.ParseDict(given, result_pb2.RunResult())
+        result.run_id = result.run_id or self._request.context.run_id
+        result.sequence = result.sequence or self._sequence + 1
+        self._sequence = max(self._sequence, result.sequence)
+        if unknown:
+            result.MergeFromString(UNKNOWN_PAYLOAD)
+        return result
+
+    def _told(self, what: str) -> Any:
+        if what == "access":
+            return json_format.MessageToDict(self._request.host_access)
+        remaining = self._context.time_remaining()
+        request = self._request
+        return {
+            "request": request.timeout.ToNanoseconds() / 1e9
+            if request.HasField("timeout")
+            else None,
+            # gRPC has no word for a call without a deadline: it is centuries away then.
+            "call": remaining if remaining is not None and remaining < 1e6 else None,
+            "context": request.context.runtime.HasField("deadline"),
+        }
+
+
+async def _file(path: Path) -> None:
+    while not path.exists():
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _hang() -> None:
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+
+
+class Runs(run_pb2_grpc.RunServiceServicer):
+    def __init__(self) -> None:
+        self._active: dict[str, ScriptedRun] = {}
+
+    async def Run(self, request: run_pb2.RunRequest, context: Context) -> AsyncIterator[Any]:
+        run_id = request.context.run_id
+        run = self._active[run_id] = ScriptedRun(request, context)
+        try:
+            async for frame in run.frames():
+                yield frame
+        finally:
+            del self._active[run_id]
+
+    async def Interrupt(
+        self, request: run_pb2.InterruptRequest, context: Context
+    ) -> run_pb2.InterruptResponse:
+        run = self._active.get(request.run_id)
+        if run is not None:
+            run.interrupted.set()
+            await run.ended.wait()
+        return run_pb2.InterruptResponse(was_active=run is not None)
+
+
+def _encode(frame: Any) -> bytes:
+    encoded: bytes = frame if isinstance(frame, bytes) else frame.SerializeToString()
+    return encoded
+
+
+def add_runs(servicer: Runs, server: grpc.aio.Server) -> None:
+    """Registers the service with a serializer that lets any bytes pass."""
+    handlers = {
+        "Run": grpc.unary_stream_rpc_method_handler(
+            servicer.Run, run_pb2.RunRequest.FromString, _encode
+        ),
+        "Interrupt": grpc.unary_unary_rpc_method_handler(
+            servicer.Interrupt, run_pb2.InterruptRequest.FromString, _encode
+        ),
+    }
+    generic = grpc.method_handlers_generic_handler("runmesh.v1.RunService", handlers)
+    server.add_generic_rpc_handlers((generic,))
+
+
+async def serve() -> None:
+    server = grpc.aio.server(
+        options=[
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_send_message_length", 64 * 1024 * 1024),
+        ]
+    )
+    discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(Discovery(), server)
+    add_runs(Runs(), server)
+    checks = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    server.add_insecure_port(os.environ["RUNMESH_LISTEN"])
+    await server.start()
+    await checks.set("", health_pb2.HealthCheckResponse.SERVING)
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    await ended.wait()
+    # Runs that hang are what this runner is for: nobody waits for them.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve())
