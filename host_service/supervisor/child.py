@@ -135,7 +135,8 @@ class Child:
             raise PluginFailed(f"its guardian could not be started: {error}") from error
         child = cls(launch, pipes)
         try:
-            await child._started
+            # Shielded: the future is also this object's own memory of what was started.
+            await asyncio.shield(child._started)
         except BaseException:
             await child._let_go()
             raise

@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from runmesh.v1 import context_pb2, run_pb2
 from host_service.registry import InstanceState
 from host_service.supervisor.child import Child, Launch
 from host_service.supervisor.errors import PluginFailed
+from host_service.supervisor.guardian import Guard
 from host_service.supervisor.manifest import Limits
 from tests.integration.plugins.mesh import Mesh, bare, shell, write_plugin
 from tests.integration.plugins.processes import (
@@ -28,6 +30,7 @@ from tests.integration.plugins.processes import (
 ROOT = Path(__file__).parents[3]
 
 MakeMesh = Callable[..., Mesh]
+RunHost = Callable[[Path, Path], Awaitable[Process]]
 
 # Ignores SIGTERM, and has two grandchildren that do so too, one of them in a session of its own.
 STUBBORN = """
@@ -53,6 +56,33 @@ async def bystander() -> AsyncIterator[int]:
     assert is_alive(process.pid)
     process.kill()
     await process.wait()
+
+
+@pytest.fixture
+async def run_host() -> AsyncIterator[RunHost]:
+    """Runs a process with a registry and a supervisor in it."""
+    started: list[Process] = []
+
+    async def run(plugins: Path, runtime: Path) -> Process:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.integration.plugins.doomed_host", plugins, runtime),
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def plugins_of(host: Process) -> list[int]:
+    """Waits until a host's plugins have settled, and gives their processes."""
+    assert host.stdout is not None
+    return [int(each) for each in (await host.stdout.readline()).split()]
 
 
 async def test_plugin_that_ignores_being_asked_is_killed_with_all_it_started(
@@ -82,13 +112,23 @@ async def test_plugin_behind_a_shell_gets_its_time_to_end(tmp_path: Path) -> Non
     assert child.tail().endswith("bye")
 
 
-async def test_each_process_is_asked_once(tmp_path: Path) -> None:
-    count = "trap 'echo 1 >> $HOME/asked' TERM; echo $$ >> $HOME/pids; while :; do sleep 0.05; done"
-    script = f'sh -c "$1" & setsid sh -c "$1" & {count}'
-    child = await Child.start(launch(tmp_path, *shell(script, count)))
-    await read_numbers(tmp_path / "pids", 3)
-    await child.stop(0.5)
-    assert len((tmp_path / "asked").read_text().split()) == 3
+async def test_each_process_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = "sh -c 'echo $$ >> pids; exec sleep 60'"
+    plugin = await asyncio.create_subprocess_exec(
+        *shell(f"{inside} & setsid {inside} & wait"), cwd=tmp_path, start_new_session=True
+    )
+    processes = await read_numbers(tmp_path / "pids", 2)
+    asked: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr("os.killpg", lambda group, _number: asked.append(-group))
+        patched.setattr("os.kill", lambda process, _number: asked.append(process))
+        guard = Guard(plugin.pid, memory_bytes=0, tell=lambda _line: None)
+        guard._signal_all(signal.SIGTERM)
+    guard._signal_all(signal.SIGKILL)
+    await plugin.wait()
+    assert asked[0] == -plugin.pid
+    assert len(asked) == 2
+    assert asked[1] in processes
 
 
 async def test_frozen_plugin_is_asked_too(tmp_path: Path) -> None:
@@ -132,13 +172,15 @@ async def test_guardian_that_hangs_does_not_hold_up_the_end(
 
 
 async def test_start_that_is_called_off_leaves_nothing(tmp_path: Path) -> None:
-    for _ in range(10):
+    for delay_seconds in (0, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08):
         starting = asyncio.create_task(
-            Child.start(launch(tmp_path, *shell("echo $$ >> $HOME/pids; sleep 60")))
+            Child.start(launch(tmp_path, *shell("echo $$ >> $HOME/pids; exec sleep 60")))
         )
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(delay_seconds)
         starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
+        (outcome,) = await asyncio.gather(starting, return_exceptions=True)
+        if isinstance(outcome, Child):
+            await outcome.stop(1.0)
 
     def left() -> list[int]:
         pids = tmp_path / "pids"
@@ -150,27 +192,18 @@ async def test_start_that_is_called_off_leaves_nothing(tmp_path: Path) -> None:
 
 
 async def test_nothing_survives_a_host_that_is_killed_and_nobody_else_is_touched(
-    base: Path, tmp_path: Path, make_mesh: MakeMesh
+    base: Path, tmp_path: Path, make_mesh: MakeMesh, run_host: RunHost
 ) -> None:
     write_plugin(base, "plain", bare())
     write_plugin(base, "wrapped", shell(STUBBORN, *bare()))
     others = tmp_path / "others"
     write_plugin(others, "other", bare())
-    command = [sys.executable, "-m", "tests.integration.plugins.doomed_host"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    # Its own group: as from a terminal, and so that the test's own is not in it.
-    doomed = await asyncio.create_subprocess_exec(
-        *command, str(base), str(tmp_path / "one"), stdout=subprocess.PIPE, env=environment
-    )
-    other = await asyncio.create_subprocess_exec(
-        *command, str(others), str(tmp_path / "two"), stdout=subprocess.PIPE, env=environment
-    )
-    assert doomed.stdout is not None
-    assert other.stdout is not None
-    processes = [int(each) for each in (await doomed.stdout.readline()).split()]
+    doomed = await run_host(base, tmp_path / "one")
+    other = await run_host(others, tmp_path / "two")
+    processes = await plugins_of(doomed)
     processes += await read_numbers(tmp_path / "one/acme/wrapped/home/pids", 3)
     processes += [parent(each) for each in processes[:2]]
-    (bystander,) = [int(each) for each in (await other.stdout.readline()).split()]
+    (bystander,) = await plugins_of(other)
     assert len(processes) == 7
     assert all(is_alive(each) for each in processes)
 

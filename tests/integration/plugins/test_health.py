@@ -18,9 +18,11 @@ MakeMesh = Callable[..., Mesh]
 PACE = HealthPace(interval_seconds=1.0, timeout_seconds=0.4)
 
 
-async def start(base: Path, make_mesh: MakeMesh, *wrongs: str) -> tuple[Mesh, Instance, int]:
+async def start(
+    base: Path, make_mesh: MakeMesh, *wrongs: str, pace: HealthPace = PACE
+) -> tuple[Mesh, Instance, int]:
     write_plugin(base, "desk", bare(*wrongs))
-    mesh = make_mesh(health=PACE)
+    mesh = make_mesh(health=pace)
     await mesh.supervisor.start()
     instance = await mesh.until("desk", InstanceState.SERVING)
     assert instance.process_id is not None
@@ -58,7 +60,8 @@ async def test_run_on_a_silent_instance_goes_on(base: Path, make_mesh: MakeMesh)
 async def test_instance_that_is_only_busy_is_not_taken_for_ill(
     base: Path, make_mesh: MakeMesh
 ) -> None:
-    mesh, instance, process = await start(base, make_mesh, "busy=0.6")
+    often = HealthPace(interval_seconds=0.5, timeout_seconds=0.75)
+    mesh, instance, process = await start(base, make_mesh, "busy=1.0", pace=often)
     states = []
 
     async def watch() -> None:
@@ -96,6 +99,8 @@ async def test_process_that_no_longer_listens_is_replaced_once_its_runs_have_end
     await mesh.until("desk", InstanceState.UNHEALTHY)
     if runs:
         await asyncio.sleep(0.3)
+        # Draining would mean that it is being stopped.
+        assert first.state is InstanceState.UNHEALTHY
         assert not first.lost.is_set()
         first.release()
     second = await mesh.until("desk", lambda each: each.takes_runs and each is not first)

@@ -109,6 +109,7 @@ async def test_folders_that_come_change_and_go_are_noticed(base: Path, make_mesh
     (folder / "manifest.yaml").write_text("kind: [")
     await asyncio.wait_for(mesh.registry.changed(), 3)
     assert [fault.field for fault in mesh.registry.faults()] == ["desk/manifest.yaml"]
+    await asyncio.sleep(0.2)
     assert first.takes_runs
 
     write_plugin(base, "desk", bare("max_runs=7"), version="2.0.0")

@@ -20,6 +20,9 @@ from tests.integration.plugins.processes import mode_of
 
 MakeMesh = Callable[..., Mesh]
 
+# So that what a first start came to stays to be seen.
+ONCE = RestartPolicy(first_delay_seconds=30)
+
 
 async def test_plugin_that_ends_at_its_start_fails_within_a_second_and_says_how(
     base: Path, make_mesh: MakeMesh
@@ -28,7 +31,7 @@ async def test_plugin_that_ends_at_its_start_fails_within_a_second_and_says_how(
     write_plugin(base, "killed", shell("echo about to die >&2; kill -9 $$"))
     write_plugin(base, "wrapped", shell("sh -c 'kill -9 $$'; exit $?"))
     write_plugin(base, "quiet", ["true"])
-    mesh = make_mesh()
+    mesh = make_mesh(restart=ONCE)
     started = time.monotonic()
     await mesh.supervisor.start()
     assert await mesh.supervisor.settled(5)
@@ -57,7 +60,7 @@ async def test_command_that_cannot_be_run_is_told_apart_from_one_that_is_not_the
     (folder / "bin").chmod(0o755)
     write_plugin(base, "absent", ["./bin"])
     write_plugin(base, "absent-from-path", ["no-such-command"])
-    mesh = make_mesh()
+    mesh = make_mesh(restart=ONCE)
     await mesh.supervisor.start()
     assert await mesh.supervisor.settled(5)
     assert {
@@ -183,7 +186,7 @@ async def test_plugin_sees_only_the_environment_that_was_made_for_it(
     for name in ("DATABASE_URL", "OPENAI_API_KEY", "DESK_TOKEN", "PYTHONPATH", "RUNMESH_DATA"):
         monkeypatch.setenv(name, "canary")
     write_plugin(base, "dump", shell("env > $HOME/env; pwd >> $HOME/env"), env=["DESK_TOKEN"])
-    mesh = make_mesh(policy=ChildPolicy(allowed_env=frozenset({"DESK_*"})))
+    mesh = make_mesh(restart=ONCE, policy=ChildPolicy(allowed_env=frozenset({"DESK_*"})))
     await mesh.supervisor.start()
     assert await mesh.supervisor.settled(5)
     lines = (mesh.home("dump") / "env").read_text().splitlines()
@@ -226,7 +229,7 @@ async def test_limits_of_a_manifest_hold(base: Path, make_mesh: MakeMesh) -> Non
     hungry = "import time; kept = bytearray(80 << 20); print('ate', flush=True); time.sleep(30)"
     write_plugin(base, "files", shell("ulimit -n >&2; exit 1"), limits={"open_files": 77})
     write_plugin(base, "hungry", [sys.executable, "-c", hungry], limits={"memory": "40MiB"})
-    mesh = make_mesh()
+    mesh = make_mesh(restart=ONCE)
     await mesh.supervisor.start()
     assert await mesh.supervisor.settled(10)
     assert mesh.instance("files").reason.endswith("\n77")

@@ -69,7 +69,8 @@ async def test_address_that_stays_silent_for_long_is_listed_as_unhealthy(
 async def test_process_that_was_replaced_is_a_new_instance(
     make_mesh: MakeMesh, address: str, run: Run
 ) -> None:
-    mesh = make_mesh()
+    # Health is not looked at meanwhile: the connection tells it.
+    mesh = make_mesh(health=HealthPace(interval_seconds=60))
     process = run()
     mesh.static.add("acme/desk", address)
     first = await mesh.until("desk", InstanceState.SERVING)

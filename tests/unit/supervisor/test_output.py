@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 
 import pytest
 
@@ -114,4 +115,18 @@ async def test_pipe_that_floods_is_read_without_holding_up_the_loop(stream: Outp
     assert longest < 0.25
     os.close(writing)
     await asyncio.sleep(0.01)
+    reader.close()
+
+
+async def test_flood_is_read_no_faster_than_the_budget_allows(
+    stream: OutputStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("host_service.supervisor.output._BUDGET_BYTES", 128 * 1024)
+    monkeypatch.setattr("host_service.supervisor.output._PERIOD_SECONDS", 0.02)
+    reading, writing = os.pipe()
+    reader = PipeReader(reading, stream)
+    started = time.monotonic()
+    await asyncio.to_thread(os.write, writing, b"x" * 128 * 1024 * 11)
+    assert time.monotonic() - started >= 9 * 0.02
+    os.close(writing)
     reader.close()
