@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.sql import ClauseElement
 
-from stores.errors import StoreUnavailable
+from stores.errors import StoreError, StoreUnavailable
 from stores.sql.dialect import Dialect
 
 Row = tuple[Any, ...]
@@ -168,6 +168,14 @@ class Database:
         except Exception as error:
             raise self.unavailable(error) from error
         return Connection(driver=driver, dialect=self.dialect, statements=self._statements)
+
+    def meaning(self, error: Exception) -> StoreError:
+        """Return the store error that an error on a connection means."""
+        if isinstance(error, StoreError):
+            return error
+        meaning = self.dialect.translate(error)
+        meaning.__cause__ = error
+        return meaning
 
     def unavailable(self, error: Exception) -> StoreUnavailable:
         """Return what it means that a connection could not be opened."""

@@ -231,15 +231,19 @@ class _Writer:
 
     def run(self) -> None:
         """Write until the queue says that it ends."""
-        more = True
-        while more:
-            pieces, more = self._take()
-            if pieces:
-                outcomes = self._write(pieces)
-                self._count(outcomes)
-                self._report(outcomes, sum(piece.size for piece in pieces))
+        while self._take_turn():
+            pass
         if self._connection is not None:
             self._connection.close()
+
+    def _take_turn(self) -> bool:
+        # A turn is a call, so that the thread holds on to nothing of the last one while it waits.
+        pieces, more = self._take()
+        if pieces:
+            outcomes = self._write(pieces)
+            self._count(outcomes)
+            self._report(outcomes, sum(piece.size for piece in pieces))
+        return more
 
     def _take(self) -> tuple[list[_Piece], bool]:
         pieces: list[_Piece] = []
@@ -323,11 +327,7 @@ class _Writer:
                 "the connection was lost during the commit: what was written may be stored",
                 in_doubt=True,
             )
-        if isinstance(error, StoreError):
-            return error
-        meaning = self._database.dialect.translate(error)
-        meaning.__cause__ = error
-        return meaning
+        return self._database.meaning(error)
 
     def _count(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:

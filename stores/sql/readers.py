@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sqlalchemy.sql import ClauseElement
 
-from stores.errors import StoreClosed, StoreError
+from stores.errors import StoreClosed
 from stores.sql.connection import Connection, Database, Row, Values
 from stores.sql.delivery import Outcome, settle, wake
 from stores.sql.values import is_storable
@@ -29,7 +29,7 @@ class _Read(NamedTuple):
 
 
 class Readers:
-    """The reading threads. Its methods belong to the event loop."""
+    """The queue in front of the reading threads. Its methods belong to the event loop."""
 
     def __init__(
         self, *, database: Database, loop: asyncio.AbstractEventLoop, threads: int = _THREADS
@@ -77,43 +77,64 @@ class Readers:
         await asyncio.shield(self._ended)
 
     def _run(self) -> None:
-        connection: Connection | None = None
-        while (read := self._queue.get()) is not None:
-            if read.future.cancelled():
-                continue
-            outcome, connection = self._answer(read, connection)
-            wake(self._loop, settle, (outcome,))
-        if connection is not None:
-            connection.close()
-        wake(self._loop, self._thread_ended)
+        reader = _Reader(database=self._database)
+        try:
+            while self._take_turn(reader):
+                pass
+            reader.close()
+        finally:
+            wake(self._loop, self._thread_ended)
 
-    def _answer(
-        self, read: _Read, connection: Connection | None
-    ) -> tuple[Outcome, Connection | None]:
-        """Run a read, once more on a new connection if the one it had was lost."""
-        may_retry = connection is not None
-        while True:
-            try:
-                connection = connection or self._database.connect()
-                rows = connection.all(read.statement, read.values)
-                return Outcome(read.future, rows, None), connection
-            except Exception as error:  # noqa: BLE001 - whatever it is, the future will tell it
-                if connection is None or not connection.is_lost:
-                    return Outcome(read.future, None, self._meaning(error)), connection
-                connection.close()
-                connection = None
-                if not may_retry:
-                    return Outcome(read.future, None, self._meaning(error)), None
-                may_retry = False
-
-    def _meaning(self, error: Exception) -> StoreError:
-        if isinstance(error, StoreError):
-            return error
-        meaning = self._database.dialect.translate(error)
-        meaning.__cause__ = error
-        return meaning
+    def _take_turn(self, reader: _Reader) -> bool:
+        # A turn is a call, so that a thread which waits holds on to nothing of the last one.
+        read = self._queue.get()
+        if read is None:
+            return False
+        if not read.future.cancelled():
+            wake(self._loop, settle, (reader.answer(read),))
+        return True
 
     def _thread_ended(self) -> None:
         self._running -= 1
         if self._running == 0 and not self._ended.done():
             self._ended.set_result(None)
+
+
+class _Reader:
+    """What one thread does with its connection."""
+
+    def __init__(self, *, database: Database) -> None:
+        self._database = database
+        self._connection: Connection | None = None
+
+    def answer(self, read: _Read) -> Outcome:
+        try:
+            return Outcome(read.future, self._read(read), None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the future will tell it
+            return Outcome(read.future, None, self._database.meaning(error))
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _read(self, read: _Read) -> list[Row]:
+        was_connected = self._connection is not None
+        try:
+            return self._attempt(read)
+        except Exception:
+            # The connection broke: worth one more try on a new one.
+            broke = was_connected and self._connection is None
+            if not broke:
+                raise
+        return self._attempt(read)
+
+    def _attempt(self, read: _Read) -> list[Row]:
+        if self._connection is None:
+            self._connection = self._database.connect()
+        try:
+            return self._connection.all(read.statement, read.values)
+        except Exception:
+            if self._connection.is_lost:
+                self.close()
+            raise
