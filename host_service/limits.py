@@ -23,7 +23,8 @@ class Limits:
         frame_bytes: One frame of results.
         result_bytes: One result, an inline artifact not counted.
         inline_artifact_bytes: An artifact carried inside a result or an event.
-        message_characters: The text and reasoning text of one message made of deltas.
+        message_characters: Text and reasoning text in progress, made of deltas; at four bytes a
+            character it must go into one gRPC message.
         event_bytes: An event's envelope.
         config_bytes: An agent's configuration, as JSON.
         active_runs: Runs that are under way at once.
@@ -49,7 +50,7 @@ class Limits:
     frame_bytes: int = 3 * MIB
     result_bytes: int = MIB
     inline_artifact_bytes: int = MIB
-    message_characters: int = 8 * MIB
+    message_characters: int = 3 * MIB
     event_bytes: int = 2 * MIB
     config_bytes: int = 256 * KIB
     active_runs: int = 256

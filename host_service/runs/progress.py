@@ -20,6 +20,12 @@ from host_service.identity import new_id
 _FOLD_AT = 1024
 # The key of the message whose deltas carry no id.
 _ANONYMOUS = ""
+# What a message in progress takes beside what it says, in characters.
+_MESSAGE_SIZE = 1024
+
+
+def _numbers() -> array[int]:
+    return array("q")
 
 
 @dataclass(slots=True)
@@ -29,11 +35,11 @@ class OpenMessage:
     Attributes:
         message_id: The runner's id of it, or one that the host made.
         named: Whether the runner gave the id, so that deltas carry it.
+        first_sequence: The delivered number of its first delta.
         text: Pieces of its text.
         reasoning: Pieces of its reasoning text.
         parts: Its other parts.
-        first_sequence: The delivered number of its first delta.
-        size: Characters of text and reasoning text.
+        size: Characters of text and reasoning text, and bytes of parts.
     """
 
     message_id: str
@@ -43,17 +49,22 @@ class OpenMessage:
     reasoning: list[str] = field(default_factory=list)
     parts: list[types_pb2.ContentPart] = field(default_factory=list)
     size: int = 0
-    # For each delta its delivered number, and how many pieces there were after it.
-    _numbers: array[int] = field(default_factory=lambda: array("q"))
-    _text_ends: array[int] = field(default_factory=lambda: array("q"))
-    _reasoning_ends: array[int] = field(default_factory=lambda: array("q"))
+    # For each part, how many pieces of text there were before it.
+    _places: array[int] = field(default_factory=_numbers)
+    # For each delta that says something: its delivered number, the number up to which nothing
+    # else came, and how many pieces there were after it.
+    _firsts: array[int] = field(default_factory=_numbers)
+    _lasts: array[int] = field(default_factory=_numbers)
+    _text_ends: array[int] = field(default_factory=_numbers)
+    _reasoning_ends: array[int] = field(default_factory=_numbers)
+    _part_ends: array[int] = field(default_factory=_numbers)
     # How many pieces of text and of reasoning text the last checkpoint held.
     _saved: tuple[int, int] = (0, 0)
 
     @property
     def last_sequence(self) -> int:
-        """The delivered number of its newest delta."""
-        return self._numbers[-1]
+        """The delivered number of its newest delta that says something."""
+        return self._lasts[-1]
 
     @property
     def has_content(self) -> bool:
@@ -70,47 +81,85 @@ class OpenMessage:
 
     def append(self, number: int, delta: result_pb2.MessageDelta) -> None:
         """Take in one delta under its delivered number."""
-        text, reasoning = delta.text, delta.reasoning_text
+        text, reasoning, parts = delta.text, delta.reasoning_text, delta.parts
+        if not text and not reasoning and not parts:
+            if self._lasts and self._lasts[-1] == number - 1:
+                self._lasts[-1] = number
+            return
         if text:
             self.text.append(text)
         if reasoning:
             self.reasoning.append(reasoning)
-        if delta.parts:
-            self.parts.extend(delta.parts)
+        if parts:
+            self.parts.extend(parts)
+            self._places.extend([len(self.text)] * len(parts))
+            self.size += sum([part.ByteSize() for part in parts])
         self.size += len(text) + len(reasoning)
-        self._numbers.append(number)
+        self._firsts.append(number)
+        self._lasts.append(number)
         self._text_ends.append(len(self.text))
         self._reasoning_ends.append(len(self.reasoning))
+        self._part_ends.append(len(self.parts))
 
     def completed(self, *, incomplete: bool) -> result_pb2.MessageCompleted:
-        """Return the message that its deltas make."""
-        parts = [types_pb2.ContentPart(text="".join(self.text))] if self.text else []
+        """Return the message that its deltas make: texts joined, everything in its order."""
         message = types_pb2.ChatMessage(
-            message_id=self.message_id,
-            role=types_pb2.CHAT_ROLE_ASSISTANT,
-            parts=[*parts, *self.parts],
+            message_id=self.message_id, role=types_pb2.CHAT_ROLE_ASSISTANT
         )
+        begin = 0
+        for place, part in zip((*self._places, len(self.text)), (*self.parts, None), strict=True):
+            if place > begin:
+                message.parts.add(text="".join(self.text[begin:place]))
+                begin = place
+            if part is not None:
+                message.parts.append(part)
         if self.reasoning:
             message.reasoning_text = "".join(self.reasoning)
         return result_pb2.MessageCompleted(message=message, incomplete=incomplete)
 
-    def tail(self, run_id: str, after: int) -> result_pb2.RunResult | None:
-        """Return everything after a delivered number as one delta; None if there is nothing."""
-        index = bisect_right(self._numbers, after)
-        if index == len(self._numbers):
-            return None
-        text_from = self._text_ends[index - 1] if index else 0
-        reasoning_from = self._reasoning_ends[index - 1] if index else 0
+    def tail(self, run_id: str, after: int, *, limit_bytes: int) -> Iterator[result_pb2.RunResult]:
+        """Yield what came after a delivered number, in as few deltas as may be.
+
+        Deltas are joined where nothing else came in between, so that who has seen the results up to
+        any number lacks exactly what stands above it; and up to a size, one of them at least.
+        """
+        begin = bisect_right(self._firsts, after)
+        while begin < len(self._firsts):
+            end, size = begin + 1, self._bytes_of(begin)
+            while end < len(self._firsts) and self._goes_on(begin, end):
+                size += self._bytes_of(end)
+                if size > limit_bytes:
+                    break
+                end += 1
+            yield self._joined(run_id, begin, end)
+            begin = end
+
+    def _goes_on(self, begin: int, end: int) -> bool:
+        """Return whether a delta can be joined to those before it, from another one on."""
+        parts_before = self._part_ends[begin - 1] if begin else 0
+        text_after_part = (
+            self._part_ends[end - 1] > parts_before
+            and self._text_ends[end] > self._text_ends[end - 1]
+        )
+        return self._firsts[end] == self._lasts[end - 1] + 1 and not text_after_part
+
+    def _bytes_of(self, index: int) -> int:
+        return self._joined("", index, index + 1).ByteSize()
+
+    def _joined(self, run_id: str, begin: int, end: int) -> result_pb2.RunResult:
+        def pieces(ends: array[int]) -> slice:
+            return slice(ends[begin - 1] if begin else 0, ends[end - 1])
+
         delta = result_pb2.MessageDelta(
             message_id=self.message_id if self.named else "",
-            text="".join(self.text[text_from:]),
-            reasoning_text="".join(self.reasoning[reasoning_from:]),
-            parts=self.parts if index == 0 else (),
+            text="".join(self.text[pieces(self._text_ends)]),
+            reasoning_text="".join(self.reasoning[pieces(self._reasoning_ends)]),
+            parts=self.parts[pieces(self._part_ends)],
         )
         return result_pb2.RunResult(
             run_id=run_id,
-            first_sequence=self._numbers[index],
-            sequence=self._numbers[-1],
+            first_sequence=self._firsts[begin],
+            sequence=self._lasts[end - 1],
             message_delta=delta,
         )
 
@@ -122,6 +171,7 @@ class Progress:
         self._noted: list[result_pb2.RunResult] = []
         self._open: dict[str, OpenMessage] = {}
         self._current = _ANONYMOUS
+        self._size = 0
 
     def note(self, deltas: Iterable[result_pb2.RunResult]) -> None:
         """Take in delivered deltas."""
@@ -130,9 +180,9 @@ class Progress:
             self._fold()
 
     @property
-    def largest(self) -> int:
-        """Characters of the largest message in progress, without what was noted last."""
-        return max((message.size for message in self._open.values()), default=0)
+    def size(self) -> int:
+        """About how many characters it holds, without what was noted last."""
+        return self._size
 
     def messages(self) -> Iterator[OpenMessage]:
         """Yield the messages in progress, oldest first."""
@@ -151,14 +201,19 @@ class Progress:
             message_id if message_id in self._open else _ANONYMOUS if message_id else self._current
         )
         closed = self._open.pop(key, None)
-        self._current = _ANONYMOUS
+        if closed is not None:
+            self._size -= _MESSAGE_SIZE + closed.size
+        if key == self._current:
+            # Deltas without an id go on with the newest message that is still in progress.
+            self._current = next(reversed(self._open), _ANONYMOUS)
         return closed
 
     def close_all(self) -> list[OpenMessage]:
-        """Take out all messages in progress, oldest first."""
+        """Take out all messages in progress that were shown anything of, oldest first."""
         self._fold()
-        messages = list(self._open.values())
+        messages = [each for each in self._open.values() if each.has_content or each.reasoning]
         self._open.clear()
+        self._current, self._size = _ANONYMOUS, 0
         return messages
 
     def _fold(self) -> None:
@@ -171,5 +226,8 @@ class Progress:
                 message = self._open[key] = OpenMessage(
                     message_id=key or new_id(), named=bool(key), first_sequence=result.sequence
                 )
+                self._size += _MESSAGE_SIZE
             self._current = key
+            before = message.size
             message.append(result.sequence, delta)
+            self._size += message.size - before

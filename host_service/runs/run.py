@@ -443,11 +443,13 @@ class ActiveRun:
         )
 
     def _note(self, deltas: Iterable[result_pb2.RunResult]) -> None:
-        """Keep deltas for the message that they make, up to the largest that is kept."""
+        """Keep deltas for the messages that they make, up to the most that is kept."""
         self.progress.note(deltas)
-        size, limit = self.progress.largest, self._limits.message_characters
+        size, limit = self.progress.size, self._limits.message_characters
         if size > limit:
-            raise ProtocolFault(f"a message has {size} characters and more; the limit is {limit}")
+            raise ProtocolFault(
+                f"messages in progress have {size} characters and more; the limit is {limit}"
+            )
 
     async def _deliver(self, response: run_pb2.RunResponse, *, is_text: bool) -> None:
         if is_text:

@@ -17,6 +17,8 @@ from stores.ledger import RunLedger
 # A run that is not on this host is looked at that often.
 _LOOK_SECONDS = 0.5
 _RESULTS_AT_ONCE = 256
+# What a result has beside its content, at most: ids of 255 bytes, numbers.
+_ENVELOPE_BYTES = 1024
 
 
 class RunWatcher:
@@ -50,7 +52,7 @@ class RunWatcher:
         shown = run.delivered
         reader = run.log.subscribe(patient=False, after=shown)
         try:
-            in_memory = catch_up(run, after)
+            in_memory = catch_up(run, after, limits=self._limits)
             stored = await self._stored(run_id, after, through=shown)
             for batch in self._batches({**stored, **in_memory}):
                 yield batch
@@ -111,11 +113,11 @@ class RunWatcher:
         return batches
 
 
-def catch_up(run: ActiveRun, after: int) -> dict[int, bytes]:
+def catch_up(run: ActiveRun, after: int, *, limits: Limits) -> dict[int, bytes]:
     """Return, by number, what an active run has delivered and the ledger may not have yet.
 
     These are durable results on their way to the ledger, and the text of messages in progress, each
-    as one delta.
+    in as few deltas as may be.
     """
     results = {
         result.sequence: result.SerializeToString()
@@ -124,7 +126,7 @@ def catch_up(run: ActiveRun, after: int) -> dict[int, bytes]:
     }
     if run.agent.streaming:
         for message in run.progress.messages():
-            tail = message.tail(run.run_id, after)
-            if tail is not None:
+            limit = limits.result_bytes - _ENVELOPE_BYTES
+            for tail in message.tail(run.run_id, after, limit_bytes=limit):
                 results[tail.sequence] = tail.SerializeToString()
     return results
