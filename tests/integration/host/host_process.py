@@ -1,10 +1,12 @@
 """A host as a process of its own, as `runmesh up` starts it."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -118,16 +120,13 @@ class HostProcess:
 
     def close(self) -> None:
         """Stops it if it runs, as the end of a test does."""
-        if self.has_ended:
-            return
-        self.signal(signal.SIGTERM)
-        # The second one ends the grace of runs that a test left behind.
-        self.signal(signal.SIGTERM)
-        try:
-            self.wait()
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise
+        deadline = time.monotonic() + _STOP_SECONDS
+        while not self.has_ended:
+            assert time.monotonic() < deadline, f"the host does not stop:\n{self.log()}"
+            # The second one ends the grace of runs that a test left behind.
+            self.signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.wait(0.5)
 
     def get(self, path: str) -> tuple[int, dict[str, Any]]:
         """Asks its HTTP listener, and returns the status and the JSON of the answer."""

@@ -1,10 +1,11 @@
 """WatchRun: from any number on, whether the run is active or has ended, nothing is missing or doubled."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
-from runmesh.v1 import gateway_pb2
+from runmesh.v1 import gateway_pb2, result_pb2
 
 from tests.integration.host.calls import (
     END,
@@ -60,9 +61,8 @@ async def test_run_under_way_is_joined_at_any_number_in_the_middle_of_a_message(
     watching = [caller.watching(live.run_id, after) for after in range(len(PIECES) + 1)]
     joined = []
     for after, watcher in enumerate(watching):
-        missing = "".join(PIECES[after:])
         joined.append(
-            await collect_until(watcher, lambda so_far, all=missing: _has(so_far, all))  # type: ignore[misc]
+            await collect_until(watcher, partial(_reaches, after=after, number=len(PIECES)))
         )
     for after, answer in enumerate(joined):
         assert answer.accepted.status == RUNNING
@@ -82,10 +82,6 @@ async def test_run_under_way_is_joined_at_any_number_in_the_middle_of_a_message(
         assert answer.messages == live.messages
         assert answer.results[-1] == live.results[-1]
         assert answer.ended == live.ended
-
-
-def _has(answer: Answer, shown: str) -> bool:
-    return answer.items[:1] == ["accepted"] and answer.shown == shown
 
 
 async def test_reader_that_comes_back_gets_the_rest_once(caller: Caller, tmp_path: Path) -> None:
@@ -112,7 +108,7 @@ async def test_reader_that_comes_back_gets_the_rest_once(caller: Caller, tmp_pat
     assert rest.kinds == ["message_completed", "run_completed"]
 
 
-async def test_completed_message_and_the_next_one_in_progress_are_both_there(
+async def test_messages_in_progress_side_by_side_can_be_joined_after_any_number(
     caller: Caller, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
@@ -122,26 +118,77 @@ async def test_completed_message_and_the_next_one_in_progress_are_both_there(
             {"send": [whole("all of it", "m1")]},
             {"send": [{"messageDelta": {"messageId": "m2", "text": "then "}}]},
             {"send": [{"messageDelta": {"messageId": "m3", "text": "beside "}}]},
-            {"send": [{"messageDelta": {"messageId": "m2", "text": "more"}}]},
+            {"send": [{"messageDelta": {"messageId": "m2", "text": "more "}}]},
+            {"send": [{"messageDelta": {"messageId": "m2", "text": "again"}}]},
             {"await": str(go)},
             END,
         ),
         agent_id="scripted",
     )
-    live = await collect_until(call, lambda so_far: so_far.shown.endswith("more"))
-    watcher = caller.watching(live.run_id)
-    joined = await collect_until(watcher, lambda so_far: "then more" in so_far.shown)
-    joined.check_numbers()
-    deltas = {
-        each.message_delta.message_id: each.message_delta.text
-        for each in joined.results
-        if each.HasField("message_delta")
-    }
-    assert joined.messages == ["all of it"]
-    assert deltas == {"m2": "then more", "m3": "beside "}
+    live = await collect_until(call, lambda so_far: so_far.shown.endswith("again"))
+    for after in range(7):
+        watcher = caller.watching(live.run_id, after)
+        joined = await collect_until(watcher, partial(_reaches, after=after, number=6))
+        watcher.cancel()
+        joined.check_numbers(after)
+        assert joined.messages == (["all of it"] if after < 2 else [])
+        assert [(each.message_id, each.text) for each in _deltas(joined)] == [
+            (id, "".join(text for number, text in pieces if number > after))
+            for id, pieces in (
+                ("m2", [(3, "then ")]),
+                ("m3", [(4, "beside ")]),
+                ("m2", [(5, "more "), (6, "again")]),
+            )
+            if pieces[-1][0] > after
+        ]
     go.touch()
-    live, joined = await collect(call, live), await collect(watcher, joined)
-    assert joined.messages == live.messages == ["all of it", "then more", "beside "]
+    live = await collect(call, live)
+    assert live.messages == ["all of it", "then more again", "beside "]
+    assert (await caller.watch(live.run_id)).messages == live.messages
+
+
+async def test_text_around_a_tool_call_stays_in_its_order(caller: Caller, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    part = {"url": {"url": "https://example.org/picture.png"}}
+    call = caller.open(
+        scripted(
+            say("I look it "),
+            say("up. "),
+            {"send": [{"toolCallStarted": {"callId": "1", "toolName": "look"}}]},
+            say("There "),
+            {"send": [{"messageDelta": {"text": "it is.", "parts": [part]}}]},
+            {"await": str(go)},
+            END,
+        ),
+        agent_id="scripted",
+    )
+    live = await collect_until(call, lambda so_far: so_far.shown.endswith("is."))
+    for after in range(6):
+        watcher = caller.watching(live.run_id, after)
+        joined = await collect_until(watcher, partial(_reaches, after=after, number=5))
+        watcher.cancel()
+        joined.check_numbers(after)
+        before, behind = (["I look it ", "up. "][after:], ["There ", "it is."][max(after - 3, 0) :])
+        expected = [("message_delta", "".join(before))] if before else []
+        expected += [("tool_call_started", "")] if after < 3 else []
+        expected += [("message_delta", "".join(behind))] if behind else []
+        assert [
+            (each.WhichOneof("payload"), each.message_delta.text) for each in joined.results
+        ] == expected
+        assert sum(len(each.parts) for each in _deltas(joined)) == (1 if behind else 0)
+    go.touch()
+    assert (await collect(call, live)).messages == ["I look it up. There it is."]
+
+
+def _deltas(answer: Answer) -> list[result_pb2.MessageDelta]:
+    return [each.message_delta for each in answer.results if each.HasField("message_delta")]
+
+
+def _reaches(answer: Answer, after: int, number: int) -> bool:
+    """Whether an answer has begun, and has all that there is after one number up to another."""
+    if not answer.items:
+        return False
+    return after >= number or (bool(answer.results) and answer.results[-1].sequence == number)
 
 
 async def test_every_watcher_gets_everything(caller: Caller, tmp_path: Path) -> None:
