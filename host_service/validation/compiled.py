@@ -273,6 +273,8 @@ def _value_passes(rules: tuple[Rule, ...]) -> Callable[[Any], bool]:
             return passes_quickly
         case [Json()]:
             return lambda text: text[:1] == "{" and passes_quickly(text)
+        case [MetadataEntries() as metadata]:
+            return _metadata_passes(metadata)
         case [rule]:
             fault = rule.fault
             return lambda value: fault(value) is None
@@ -281,6 +283,21 @@ def _value_passes(rules: tuple[Rule, ...]) -> Callable[[Any], bool]:
             most, fullmatch = length.maximum // _LONGEST_CHARACTER, pattern.fullmatch
             return lambda text: len(text) <= most and fullmatch(text) is not None
     return lambda value: all(rule.fault(value) is None for rule in rules)
+
+
+def _metadata_passes(rule: MetadataEntries) -> Callable[[Any], bool]:
+    entries, key, value = rule.entries, rule.key.maximum, rule.value.maximum
+    longest_key, longest_value = key // _LONGEST_CHARACTER, value // _LONGEST_CHARACTER
+
+    def passes(metadata: Any) -> bool:
+        if len(metadata) > entries:
+            return False
+        for name in metadata:
+            if not name or len(name) > longest_key or len(metadata[name]) > longest_value:
+                return False
+        return True
+
+    return passes
 
 
 def _beside_check(field: FieldDescriptor, rule: LastPart) -> Check:
