@@ -71,7 +71,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     else:
         url = request.getfixturevalue("migrated_server")
         yield url
-        _empty(url)
+        empty(url)
 
 
 @pytest.fixture
@@ -82,7 +82,8 @@ async def stores(database_url: str) -> AsyncIterator[Stores]:
     await opened.close()
 
 
-def _empty(url: str) -> None:
+def empty(url: str) -> None:
+    """Delete every row of a PostgreSQL database."""
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
         for table in reversed(metadata.sorted_tables):
             connection.execute(f"DELETE FROM {table.name}")
