@@ -192,7 +192,8 @@ class _Builder:
         self._lost = asyncio.Event()
         self._sockets = stack.enter_context(SocketFolder.create())
         self._pages = PageTokens(limits=limits)
-        self._check = RequestCheck(validator=Validator(limits.as_mapping()))
+        self._validator = Validator(limits.as_mapping())
+        self._check = RequestCheck(validator=self._validator)
         self._telemetry = Telemetry(service_version=__version__, host_id=self._host_id)
         stack.callback(self._telemetry.close)
 
@@ -278,6 +279,7 @@ class _Builder:
             schemas=schemas,
             tokens=tokens,
             limits=self._limits,
+            validator=self._validator,
             telemetry=self._telemetry,
             clock=now,
             host_id=self._host_id,

@@ -4,10 +4,11 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from host_service.cli import agents, apply, bindings, chat, keys, runners, runs, up
 from host_service.cli.failures import (
@@ -18,6 +19,7 @@ from host_service.cli.failures import (
     CommandError,
     tell,
 )
+from host_service.cli.quick_values import read_quickly
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -25,7 +27,7 @@ def run(arguments: Sequence[str]) -> int:
     _write_any_text()
     words = list(arguments) or ["--help"]
     try:
-        status = _application()(args=words, prog_name="runmesh", standalone_mode=False)
+        status = _command()(args=words, prog_name="runmesh", standalone_mode=False)
         sys.stdout.flush()
     except CommandError as error:
         return _fail(str(error), error.exit_status)
@@ -46,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     return status if isinstance(status, int) else EXIT_DONE
 
 
-def _application() -> typer.Typer:
+def _command() -> Callable[..., object]:
     application = typer.Typer(
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -57,7 +59,9 @@ def _application() -> typer.Typer:
     application.callback()(_runmesh)
     for group in (up, chat, runs, runners, agents, bindings, apply, keys):
         group.add_to(application)
-    return application
+    command = get_command(application)
+    read_quickly(command)
+    return command
 
 
 def _print_version(wanted: bool) -> None:

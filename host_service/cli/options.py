@@ -25,6 +25,14 @@ def data_folder(chosen: Path | None) -> Path:
     return (chosen.expanduser() if chosen else default_data_folder()).absolute()
 
 
+def folder(value: str) -> Path:
+    """Checks that a path is a folder's, or could become one."""
+    path = Path(value)
+    if path.exists() and not path.is_dir():
+        raise typer.BadParameter(f"{value!r} is not a folder")
+    return path
+
+
 def listen_address(value: str) -> str:
     """Checks where to listen: `HOST:PORT`, `[IPV6]:PORT` or `unix:/path`."""
     if _is_socket(value) or _is_host_and_port(value):
@@ -124,7 +132,7 @@ DataOption = Annotated[
         "--data",
         metavar="DIR",
         envvar="RUNMESH_DATA",
-        file_okay=False,
+        parser=folder,
         help="The data folder.  [default: $XDG_DATA_HOME/runmesh]",
         show_default=False,
     ),

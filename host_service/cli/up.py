@@ -1,6 +1,5 @@
 """`runmesh up`: run a host."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -17,19 +16,18 @@ from host_service.cli.options import (
 )
 from host_service.settings import DEFAULT_GRPC_ADDRESS, DEFAULT_HTTP_ADDRESS
 
-
-class LogLevel(StrEnum):
-    """How much a host logs."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
+_LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def add_to(application: typer.Typer) -> None:
     """Adds the command to the application."""
     application.command()(up)
+
+
+def _log_level(value: str) -> str:
+    if value not in _LOG_LEVELS:
+        raise typer.BadParameter(f"{value!r} is not one of {', '.join(_LOG_LEVELS)}")
+    return value
 
 
 def up(
@@ -99,8 +97,14 @@ def up(
         ),
     ] = False,
     log_level: Annotated[
-        LogLevel, typer.Option(envvar="RUNMESH_LOG_LEVEL", help="How much is logged.")
-    ] = LogLevel.INFO,
+        str,
+        typer.Option(
+            metavar="LEVEL",
+            envvar="RUNMESH_LOG_LEVEL",
+            parser=_log_level,
+            help=f"How much is logged: {', '.join(_LOG_LEVELS)}.",
+        ),
+    ] = "info",
     quit_with_stdin: Annotated[bool, typer.Option("--quit-with-stdin", hidden=True)] = False,
 ) -> int:
     """Run a host.
@@ -123,7 +127,7 @@ def up(
         static_runners=tuple(runner or ()),  # type: ignore[arg-type]
         config_file=config.absolute() if config else None,
         insecure=insecure,
-        log_level=log_level.value,
+        log_level=log_level,
         quit_with_stdin=quit_with_stdin,
     )
     try:

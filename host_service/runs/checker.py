@@ -15,7 +15,8 @@ from runmesh.v1 import result_pb2
 
 from host_service.limits import Limits
 from host_service.registry.run_stream import Frame
-from host_service.validation.results import repair_result, result_violations
+from host_service.validation import Validator
+from host_service.validation.results import may_need_repair, repair_result, result_violations
 
 # How many numbers of gaps are remembered, to tell a late result from a repeated one.
 _GAPS_REMEMBERED = 4096
@@ -48,12 +49,21 @@ class ResultChecker:
     Args:
         run_id: The run that results must name.
         limits: Sizes.
+        validator: The contract's rules under these limits.
         warn: Told of what somebody should know: a code and a sentence.
     """
 
-    def __init__(self, *, run_id: str, limits: Limits, warn: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        limits: Limits,
+        validator: Validator,
+        warn: Callable[[str, str], None],
+    ) -> None:
         self._run_id = run_id
         self._limits = limits
+        self._validator = validator
         self._warn = warn
         self._expected = 1
         self._missing: set[int] = set()
@@ -186,12 +196,14 @@ class ResultChecker:
                 )
 
     def _check_fields(self, result: result_pb2.RunResult) -> None:
-        repaired: Sequence[str] = repair_result(result)
+        repaired: Sequence[str] = ()
+        if may_need_repair(result.SerializeToString()):
+            repaired = repair_result(result)
         if repaired:
             self._warn(
                 "text_repaired",
                 f"U+0000 or a lone surrogate became U+FFFD in {', '.join(repaired)}",
             )
-        violations = result_violations(result)
+        violations = result_violations(result, self._validator.find_violations)
         if violations:
             raise ProtocolFault(f"result {result.sequence}: " + "; ".join(map(str, violations)))

@@ -42,6 +42,7 @@ from host_service.runs.log import Batch, ResultLog
 from host_service.runs.outcome import Outcome, RunFault, Stop, ended_by_runner, stopped
 from host_service.runs.progress import Progress
 from host_service.telemetry import Telemetry
+from host_service.validation import Validator
 from stores.errors import StoreError
 from stores.ledger import RunLedger
 from stores.records import Acceptance, RunEnd, RunFacts, RunRecord, RunStatus, RunWarning
@@ -63,6 +64,7 @@ class RunServices:
         schemas: Know what runners' configurations must be.
         tokens: Issues and revokes run tokens.
         limits: How much is too much.
+        validator: The contract's rules under these limits.
         telemetry: Traces.
         clock: Tells the time.
         host_id: This host.
@@ -76,6 +78,7 @@ class RunServices:
     schemas: ConfigSchemas
     tokens: RunTokens
     limits: Limits
+    validator: Validator
     telemetry: Telemetry
     clock: Callable[[], datetime]
     host_id: str
@@ -108,7 +111,12 @@ class ActiveRun:
         self.ended: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
         self._services = services
         self._limits = services.limits
-        self._checker = ResultChecker(run_id=record.run_id, limits=services.limits, warn=self._warn)
+        self._checker = ResultChecker(
+            run_id=record.run_id,
+            limits=services.limits,
+            validator=services.validator,
+            warn=self._warn,
+        )
         self._projector = Projector(
             run_id=record.run_id, runner_id=record.runner_id, event=event, progress=self.progress
         )
