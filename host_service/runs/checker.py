@@ -114,6 +114,11 @@ class ResultChecker:
         """
         if frame.response is None:
             raise ProtocolFault(f"a frame of {frame.size_bytes} bytes is no RunResponse")
+        if frame.mended:
+            self._warn(
+                "text_repaired",
+                f"what is no Unicode became U+FFFD in {', '.join(frame.mended)}",
+            )
         passed = []
         for result in frame.response.results:
             if self._ended:

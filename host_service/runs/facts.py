@@ -83,26 +83,34 @@ class Projector:
         """Return the messages that the host completes at the end of a run.
 
         What was shown in deltas and not completed by the runner; then the message that came with
-        the run's end, unless one was completed before and its id is not new; then one for artifacts
-        that no message took along.
+        the run's end, unless one was completed before and its id is not new, in the place of its
+        own deltas; then one for artifacts that no message took along.
         """
-        results = []
-        for unfinished in self._progress.close_all():
-            if completed is not None and completed.HasField("message") and not unfinished.named:
-                # Deltas without an id belong to whichever message is completed next, and that is
-                # the final one.
-                continue
-            results.append(self._result(unfinished.completed(incomplete=completed is None)))
-        if (
-            completed is not None
-            and completed.HasField("message")
-            and self._is_new(completed.message.message_id)
-        ):
-            results.append(self._result(result_pb2.MessageCompleted(message=completed.message)))
+        final = self._final_message(completed)
+        results = [
+            self._result(unfinished.completed(incomplete=completed is None))
+            for unfinished in self._progress.close_all()
+        ]
+        if final is not None:
+            results.append(self._result(result_pb2.MessageCompleted(message=final)))
         if self._artifacts and not results:
             message = types_pb2.ChatMessage(role=types_pb2.CHAT_ROLE_ASSISTANT)
             results.append(self._result(result_pb2.MessageCompleted(message=message)))
         return results
+
+    def _final_message(
+        self, completed: result_pb2.RunCompleted | None
+    ) -> types_pb2.ChatMessage | None:
+        """Return the message that came with the end, with its id; its deltas are taken out."""
+        if completed is None or not completed.HasField("message"):
+            return None
+        final = completed.message
+        if not self._is_new(final.message_id):
+            return None
+        replaced = self._progress.close(final.message_id)
+        if replaced is not None and not final.message_id:
+            final.message_id = replaced.message_id
+        return final
 
     def _result(self, message: result_pb2.MessageCompleted) -> result_pb2.RunResult:
         return result_pb2.RunResult(run_id=self._run_id, message_completed=message)
@@ -119,7 +127,7 @@ class Projector:
         message.artifacts.extend(ref for ref in self._artifacts if ref.artifact_id not in present)
         self._artifacts.clear()
         self._completed.add(message.message_id)
-        if message.parts or message.artifacts:
+        if says_something(message):
             self.said_something = True
         return Projection(self._item(completed), closed.message_id if closed else "")
 
@@ -142,6 +150,13 @@ class Projector:
             created_at=datetime.now(UTC),
             incomplete=completed.incomplete,
         )
+
+
+def says_something(message: types_pb2.ChatMessage) -> bool:
+    """Return whether a message has anything to show; empty text is nothing."""
+    return bool(message.artifacts) or any(
+        part.text or not part.HasField("text") for part in message.parts
+    )
 
 
 def result_record(numbered: Numbered, at: datetime) -> ResultRecord:

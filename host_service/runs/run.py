@@ -37,7 +37,7 @@ from host_service.runs.checker import TERMINAL, Numbered, ProtocolFault, ResultC
 from host_service.runs.checkpoints import Checkpoints
 from host_service.runs.context import Circumstances, build_context, duration
 from host_service.runs.event import Event
-from host_service.runs.facts import Projector, log_entries, result_record
+from host_service.runs.facts import Projector, log_entries, result_record, says_something
 from host_service.runs.log import Batch, ResultLog
 from host_service.runs.outcome import Outcome, RunFault, Stop, ended_by_runner, stopped
 from host_service.runs.progress import Progress
@@ -591,10 +591,8 @@ class ActiveRun:
         ):
             return outcome
         message = completed.message
-        spoke = (
-            message.parts
-            or message.artifacts
-            or any(each.has_content for each in self.progress.messages())
+        spoke = says_something(message) or any(
+            each.has_content for each in self.progress.messages()
         )
         if spoke or self._projector.said_something:
             return outcome
