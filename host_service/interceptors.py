@@ -24,6 +24,7 @@ from host_service.authorization.snapshot import Snapshot
 from host_service.authorization.tokens import RunTokens
 from host_service.errors import HostError, NotImplementedHere
 from host_service.telemetry import Telemetry
+from host_service.unreadable import require_readable, tolerant_deserializer
 
 if TYPE_CHECKING:
     # A generic to mypy alone.
@@ -186,6 +187,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         else:
             make, serve = grpc.unary_unary_rpc_method_handler, handler.unary_unary
         service, _, name = method.lstrip("/").rpartition("/")
+        read = tolerant_deserializer(handler)
 
         async def edge(request: Any, context: Context) -> Any:
             metadata = _text_metadata(context)
@@ -194,6 +196,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
             try:
                 with self._telemetry.call_span(service, name, metadata):
                     await self._authentication.admit(method, metadata)
+                    require_readable(request)
                     return await serve(request, context)
             except HostError as error:
                 await abort(context, error)
@@ -209,7 +212,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                 if not self._active:
                     self._idle.set()
 
-        return make(edge, handler.request_deserializer, handler.response_serializer)  # type: ignore[no-any-return]
+        return make(edge, read, handler.response_serializer)  # type: ignore[no-any-return]
 
 
 def _text_metadata(context: Context) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from runmesh.v1 import run_pb2
 
 from host_service.registry.instance import Instance
+from host_service.validation.wire_texts import Malformed, mend_texts
 
 _METHOD = "/runmesh.v1.RunService/Run"
 # A process that died takes its connection with it; its end is noticed by the supervisor within this
@@ -23,12 +24,15 @@ class Frame:
     Attributes:
         response: The results; None for bytes that are no `RunResponse`.
         size_bytes: Its size on the wire.
-        suspicious: Whether its bytes have a zero byte, and so perhaps a text with U+0000.
+        suspicious: Whether its bytes have a zero byte, and so perhaps a text with U+0000, or it had
+            to be mended.
+        mended: Paths of texts in it that were no Unicode.
     """
 
     response: run_pb2.RunResponse | None
     size_bytes: int
     suspicious: bool
+    mended: tuple[str, ...] = ()
 
 
 class RunnerFault(Exception):
@@ -56,10 +60,20 @@ def _decode(data: bytes) -> Frame:
     try:
         response = run_pb2.RunResponse.FromString(data)
     except DecodeError:
-        return Frame(None, len(data), suspicious=True)
+        return _mend(data)
     # A text with U+0000 has a zero byte on the wire. Looking for one costs next to nothing, and
     # plain results have none.
     return Frame(response, len(data), suspicious=b"\x00" in data)
+
+
+def _mend(data: bytes) -> Frame:
+    """Read what protobuf refuses whole for one text that is no Unicode."""
+    try:
+        mended = mend_texts(data, run_pb2.RunResponse.DESCRIPTOR)
+        response = run_pb2.RunResponse.FromString(mended.data)
+    except (Malformed, DecodeError):
+        return Frame(None, len(data), suspicious=True)
+    return Frame(response, len(data), suspicious=True, mended=mended.fields)
 
 
 class RunStream:
