@@ -43,6 +43,19 @@ class Numbered:
     runner_sequence: int
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What became of a frame.
+
+    Attributes:
+        numbered: The results that go on, in order.
+        fault: What ends the run after them, or None.
+    """
+
+    numbered: Sequence[Numbered]
+    fault: ProtocolFault | None = None
+
+
 class ResultChecker:
     """Checks and numbers the results of one run.
 
@@ -106,34 +119,38 @@ class ResultChecker:
         self.delivered = number
         return True
 
-    def check(self, frame: Frame) -> list[Numbered]:
+    def check(self, frame: Frame) -> Checked:
         """Check any frame result by result, and number those that go on.
 
-        Raises:
-            ProtocolFault: The run cannot go on; the text says which rule was broken, and by what.
+        What came before a fault goes on, as it would had it come in a frame of its own.
         """
         if frame.response is None:
-            raise ProtocolFault(f"a frame of {frame.size_bytes} bytes is no RunResponse")
-        if frame.mended:
-            self._warn(
-                "text_repaired",
-                f"what is no Unicode became U+FFFD in {', '.join(frame.mended)}",
-            )
-        passed = []
+            return self._unreadable(frame)
+        passed: list[Numbered] = []
         for result in frame.response.results:
             if self._ended:
-                self._warn(
-                    "after_terminal",
-                    f"result {result.sequence} came after the terminal result and was dropped",
-                )
+                self._warn_late(f"result {result.sequence}")
                 continue
-            kind = self._accept(result, frame)
+            try:
+                kind = self._accept(result, frame)
+            except ProtocolFault as fault:
+                return Checked(passed, fault)
             if kind is not None:
                 passed.append(Numbered(result, kind, result.sequence))
                 self._ended = kind in TERMINAL
                 if not self._ended:
                     self.number(result)
-        return passed
+        return Checked(passed)
+
+    def _unreadable(self, frame: Frame) -> Checked:
+        what = f"a frame of {frame.size_bytes} bytes"
+        if self._ended:
+            self._warn_late(what)
+            return Checked(())
+        return Checked((), ProtocolFault(f"{what} is no RunResponse"))
+
+    def _warn_late(self, what: str) -> None:
+        self._warn("after_terminal", f"{what} came after the terminal result and was dropped")
 
     def _accept(self, result: result_pb2.RunResult, frame: Frame) -> str | None:
         if result.run_id != self._run_id:
@@ -185,20 +202,19 @@ class ResultChecker:
         return False
 
     def _check_size(self, result: result_pb2.RunResult) -> None:
-        size = result.ByteSize()
-        limit = self._limits.result_bytes
-        if size > limit:
+        size, limit = result.ByteSize(), self._limits.result_bytes
+        inline = 0
+        if result.HasField("artifact_created"):
             inline = len(result.artifact_created.inline.data)
             if inline > self._limits.inline_artifact_bytes:
-                limit, size = self._limits.inline_artifact_bytes, inline
                 raise ProtocolFault(
-                    f"result {result.sequence} has an inline artifact of {size} bytes; "
-                    f"the limit is {limit}"
+                    f"result {result.sequence} has an inline artifact of {inline} bytes; "
+                    f"the limit is {self._limits.inline_artifact_bytes}"
                 )
-            if size - inline > limit:
-                raise ProtocolFault(
-                    f"result {result.sequence} has {size - inline} bytes; the limit is {limit}"
-                )
+        if size - inline > limit:
+            raise ProtocolFault(
+                f"result {result.sequence} has {size - inline} bytes; the limit is {limit}"
+            )
 
     def _check_fields(self, result: result_pb2.RunResult) -> None:
         repaired: Sequence[str] = ()

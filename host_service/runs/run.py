@@ -407,12 +407,14 @@ class ActiveRun:
             await self._deliver(frame.response, is_text=True)
             self._checkpoints.grew(frame.size_bytes)
             return None
-        passed = self._checker.check(frame)
-        terminal = next((each for each in passed if each.kind in TERMINAL), None)
-        shown = [each for each in passed if each.kind not in TERMINAL]
+        checked = self._checker.check(frame)
+        terminal = next((each for each in checked.numbered if each.kind in TERMINAL), None)
+        shown = [each for each in checked.numbered if each.kind not in TERMINAL]
         if shown:
             await self._pass_on_mixed(shown)
             self._checkpoints.grew(frame.size_bytes)
+        if checked.fault is not None:
+            raise checked.fault
         return terminal
 
     async def _pass_on_mixed(self, numbered: list[Numbered]) -> None:
