@@ -103,6 +103,12 @@ class Instance:
         return self._reason
 
     @property
+    def problem(self) -> str:
+        """The same in one line without what it printed, which may hold paths and secrets."""
+        # Whoever adds output to a reason does so on lines of its own.
+        return self._reason.partition("\n")[0].removesuffix("; the last it wrote:")
+
+    @property
     def since(self) -> datetime:
         """Since when it is in this state."""
         return self._since

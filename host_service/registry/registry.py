@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from runmesh.v1 import manifest_pb2
 
+from host_service.registry.catalogue import Catalogue
 from host_service.registry.channel import open_channel
 from host_service.registry.errors import NotAnswering
 from host_service.registry.handshake import introduce, wait_until_serving
@@ -66,8 +67,7 @@ class Registry:
         self._settings_of = settings_of
         self._instances: dict[str, Instance] = {}
         self._selection = Selection()
-        self._known: dict[str, manifest_pb2.RunnerManifest] = {}
-        self._faults: dict[str, tuple[ManifestFault, ...]] = {}
+        self._catalogue = Catalogue()
         self._changed = Pulse()
         self._slots: defaultdict[str, Pulse] = defaultdict(Pulse)
         self._watches: dict[str, asyncio.Task[None]] = {}
@@ -81,23 +81,18 @@ class Registry:
 
     def runners(self) -> tuple[manifest_pb2.RunnerManifest, ...]:
         """The manifest of every runner that is known, by id, whether or not it is served now."""
-        return tuple(self._known[runner_id] for runner_id in sorted(self._known))
+        return self._catalogue.manifests()
 
     def manifest(self, runner_id: str) -> manifest_pb2.RunnerManifest | None:
         """The runner's manifest as its newest instance declared it; None for an unknown runner.
 
         It stays while the plugin is known, so that an agent can be saved during a restart.
         """
-        return self._known.get(runner_id)
+        return self._catalogue.manifest(runner_id)
 
     def faults(self) -> tuple[ManifestFault, ...]:
         """What is wrong with manifests that were left out, plugins' own and runners'."""
-        found = [fault for faults in self._faults.values() for fault in faults]
-        for instance in self._instances.values():
-            found += instance.introduction.faults
-        return tuple(
-            sorted(set(found), key=lambda each: (each.plugin_id, each.runner_id, each.field))
-        )
+        return self._catalogue.faults(self._instances.values())
 
     def find_by_token(self, token: str) -> Instance | None:
         """The instance that a token names, while that start of its process is not lost."""
@@ -229,7 +224,7 @@ class Registry:
             problem = f" ({instance.reason})" if instance.reason else ""
             raise NotAnswering(f"{stage} within {timeout_seconds:g} s{problem}") from None
         instance.introduce(introduction)
-        self._learn(instance.plugin_id)
+        self._catalogue.learn(instance.plugin_id, self._of_plugin(instance.plugin_id))
         self.mark(instance, InstanceState.SERVING)
         token = instance.instance_token
         self._watches[token] = asyncio.create_task(
@@ -266,18 +261,13 @@ class Registry:
         """Takes an instance off the list; a plugin's runners go with its last instance."""
         self._drop(instance)
         if not self._of_plugin(instance.plugin_id):
-            self._forget(instance.plugin_id)
+            self._catalogue.forget(instance.plugin_id)
         self._tell(instance.plugin_id)
 
     def report_faults(self, source: str, faults: Iterable[ManifestFault]) -> None:
         """Lists what is wrong with a plugin's own manifest; replaces the last report."""
-        reported = tuple(faults)
-        if self._faults.get(source, ()) == reported:
-            return
-        for fault in reported:
-            _log.warning("a plugin is left out: %s", fault)
-        self._faults[source] = reported
-        self._changed.beat()
+        if self._catalogue.report_faults(source, faults):
+            self._changed.beat()
 
     async def close(self) -> None:
         """Forgets all instances and closes their connections, the calls on them included."""
@@ -316,17 +306,6 @@ class Registry:
     def _tell(self, plugin_id: str) -> None:
         self._slots[plugin_id].beat()
         self._changed.beat()
-
-    def _learn(self, plugin_id: str) -> None:
-        """Keeps what the plugin's instances declare, and forgets its other runners."""
-        self._forget(plugin_id)
-        for instance in self._of_plugin(plugin_id):
-            if not instance.lost.is_set():
-                self._known.update(instance.manifests)
-
-    def _forget(self, plugin_id: str) -> None:
-        for runner_id in [each for each in self._known if plugin_of(each) == plugin_id]:
-            del self._known[runner_id]
 
     def _drop(self, instance: Instance) -> None:
         self._end(instance)

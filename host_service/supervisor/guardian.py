@@ -95,7 +95,9 @@ def _become(
         os.close(nothing)
         if open_files:
             stage = "limits"
-            resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
+            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            least = open_files if hard == resource.RLIM_INFINITY else min(open_files, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (least, least))
         stage = "folder"
         os.chdir(folder)
         stage = "command"

@@ -228,6 +228,9 @@ class PluginKeeper:
     def _launch(self, instance: Instance) -> Launch:
         manifest = self.manifest
         run = manifest.run
+        limits = manifest.limits.within(self._around.policy.limits)
+        if limits.cpu is not None:
+            _log.warning("%s: a limit of processors is not enforced here", manifest.plugin_id)
         python = (sys.executable, "-u", "-m")
         return Launch(
             plugin_id=manifest.plugin_id,
@@ -239,7 +242,7 @@ class PluginKeeper:
                 folders=PrivateFolders.within(self._around.private_base, manifest.plugin_id),
                 policy=self._around.policy,
             ),
-            limits=manifest.limits.within(self._around.policy.limits),
+            limits=limits,
         )
 
 

@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -107,11 +108,17 @@ def _take_lock(folder: Path) -> int:
     return lock
 
 
+def _is_ours(path: Path) -> bool:
+    status = path.lstat()
+    return status.st_uid == os.getuid() and not stat.S_ISLNK(status.st_mode)
+
+
 def _sweep(base: Path) -> None:
     """Removes the folders of hosts that are gone."""
     for lock_path in base.glob(f"{_PREFIX}*/{_LOCK}"):
         with contextlib.suppress(OSError):
-            if lock_path.lstat().st_uid != os.getuid():
+            # In a folder for everybody, others may have put links under such names.
+            if not _is_ours(lock_path) or not _is_ours(lock_path.parent):
                 continue
             lock = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:

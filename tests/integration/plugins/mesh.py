@@ -64,6 +64,7 @@ class Mesh:
         health: HealthPace | None = None,
         restart: RestartPolicy | None = None,
         policy: ChildPolicy | None = None,
+        folders: Sequence[Path] | None = None,
         settings_of: Callable[[str], str | None] = lambda _plugin_id: None,
     ) -> None:
         self.base = base
@@ -71,7 +72,7 @@ class Mesh:
         self.registry = Registry(identity=IDENTITY, health=health, settings_of=settings_of)
         self.supervisor = Supervisor(
             registry=self.registry,
-            folders=[base],
+            folders=[base] if folders is None else folders,
             runtime_folder=runtime,
             policy=policy,
             restart=restart,

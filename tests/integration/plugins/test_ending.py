@@ -1,6 +1,7 @@
 """Plugins end whole, whoever ends them."""
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -9,11 +10,13 @@ import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from runmesh.v1 import context_pb2, run_pb2
 
 from host_service.registry import InstanceState
+from host_service.supervisor import guardian
 from host_service.supervisor.child import Child, Launch
 from host_service.supervisor.errors import PluginFailed
 from host_service.supervisor.guardian import Guard
@@ -46,6 +49,18 @@ def launch(tmp_path: Path, *command: str) -> Launch:
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     environment["RUNMESH_LISTEN"] = f"unix:{tmp_path}/1.sock"
     return Launch("acme/desk", command, tmp_path, environment, Limits())
+
+
+@pytest.fixture
+def slow_guardian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes guardians that take their time to start anything."""
+    run = f"runpy.run_path({guardian.__file__!r}, run_name='__main__')"
+    code = f"import runpy, time; time.sleep(0.3); {run}"
+    (tmp_path / "slow.py").write_text(code)
+    monkeypatch.setattr(
+        "host_service.supervisor.child.guardian",
+        SimpleNamespace(__file__=str(tmp_path / "slow.py")),
+    )
 
 
 @pytest.fixture
@@ -189,6 +204,22 @@ async def test_start_that_is_called_off_leaves_nothing(tmp_path: Path) -> None:
 
     await asyncio.sleep(0.1)
     await eventually(lambda: not left())
+
+
+@pytest.mark.usefixtures("slow_guardian")
+async def test_start_that_is_called_off_halfway_leaves_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    starting = asyncio.create_task(
+        Child.start(launch(tmp_path, *shell("echo $$ >> $HOME/pids; exec sleep 60")))
+    )
+    await asyncio.sleep(0.2)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    numbers = (tmp_path / "pids").read_text().split() if (tmp_path / "pids").exists() else []
+    assert not [each for each in numbers if is_alive(int(each))]
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
 async def test_nothing_survives_a_host_that_is_killed_and_nobody_else_is_touched(

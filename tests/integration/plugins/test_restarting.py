@@ -144,14 +144,16 @@ async def test_plugin_can_be_disabled_and_enabled(base: Path, make_mesh: MakeMes
 async def test_plugin_that_takes_its_time_to_end_holds_up_no_other(
     base: Path, make_mesh: MakeMesh
 ) -> None:
-    slow = write_plugin(base, "slow", shell("trap '' TERM; sleep 60 & wait; sleep 60"))
-    mesh = make_mesh(restart=RestartPolicy(stop_grace_seconds=3.0))
+    stubborn = "trap '' TERM; until [ -e $HOME/end ]; do sleep 0.05; done"
+    slow = write_plugin(base, "slow", shell(stubborn))
+    mesh = make_mesh(restart=RestartPolicy(stop_grace_seconds=30))
     await mesh.supervisor.start()
     await mesh.until("slow", lambda each: each.process_id is not None)
     shutil.rmtree(slow)
     write_plugin(base, "desk", bare())
     await mesh.until("desk", InstanceState.SERVING)
     assert mesh.instance("slow").state is InstanceState.DRAINING
+    (mesh.home("slow") / "end").write_text("")
 
 
 async def test_of_two_plugins_with_one_id_the_later_folder_wins(

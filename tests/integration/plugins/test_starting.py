@@ -20,6 +20,8 @@ from tests.integration.plugins.processes import mode_of
 
 MakeMesh = Callable[..., Mesh]
 
+SHIPPED = Path(__file__).parents[3] / "plugins"
+
 # So that what a first start came to stays to be seen.
 ONCE = RestartPolicy(first_delay_seconds=30)
 
@@ -199,6 +201,20 @@ async def test_plugin_sees_only_the_environment_that_was_made_for_it(
     given = {"HOME", "LANG", "PATH", "RUNMESH_LISTEN", "RUNMESH_PLUGIN_ID", "RUNMESH_SUPERVISED"}
     own = {"PWD", "OLDPWD", "SHLVL", "_", "TMPDIR", "TZ", "DESK_TOKEN"}
     assert {name for name in seen if not name.startswith("LC_")} <= given | own
+
+
+async def test_plugin_that_is_a_python_module_runs_in_its_folder(
+    tmp_path: Path, make_mesh: MakeMesh
+) -> None:
+    mesh = make_mesh(folders=[SHIPPED])
+    await mesh.supervisor.start()
+    assert await mesh.supervisor.settled(20)
+    (echo,) = [each for each in mesh.registry.instances() if each.plugin_id == "runmesh/echo"]
+    assert echo.state is InstanceState.SERVING
+    assert echo.sdk.startswith("runmesh-sdk python ")
+    assert mesh.registry.manifest("plugin:runmesh/echo/default") is not None
+    assert mesh.registry.faults() == ()
+    assert await mesh.registry.wait_for("plugin:runmesh/echo/default") is echo
 
 
 async def test_socket_of_a_plugin_is_private(base: Path, make_mesh: MakeMesh) -> None:
