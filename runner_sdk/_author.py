@@ -89,14 +89,16 @@ class _RunThread:
 
     async def fetch(self) -> list[Any]:
         """Waits for results; an empty list is the end."""
-        await self._ready.wait()
-        self._ready.clear()
-        with self._room:
-            batch, self._waiting = self._waiting, []
-            if self._ended:
-                self._ready.set()
-            self._room.notify()
-        return batch
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            with self._room:
+                batch, self._waiting = self._waiting, []
+                self._room.notify()
+                if self._ended:
+                    self._ready.set()
+                if batch or self._ended:
+                    return batch
 
     def cancel(self, error: BaseException) -> None:
         """Raises an error in the thread at its next yield."""

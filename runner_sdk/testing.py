@@ -104,6 +104,23 @@ class StandInHost:
 
     async def __aenter__(self) -> Self:
         """Serves the runners and shakes hands with them."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stops everything; runs still under way are cancelled."""
+        await self._stop()
+
+    async def _start(self) -> None:
         self._api_server = aio.server(options=server_options())
         self._api.add_to(self._api_server)
         port = self._api_server.add_insecure_port("127.0.0.1:0")
@@ -118,15 +135,8 @@ class StandInHost:
             )
             self._address = await self._runner_server.start()
         await self._meet()
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stops everything; runs still under way are cancelled."""
+    async def _stop(self) -> None:
         if self._runner_server is not None:
             await self._runner_server.drain(0.0)
         await self._channels.close()

@@ -6,6 +6,7 @@ import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grpc import StatusCode
@@ -313,8 +314,11 @@ async def test_a_run_of_plain_code_is_under_way_until_its_thread_has_ended() -> 
 async def test_code_that_goes_on_yielding_for_nobody_is_closed() -> None:
     witness = Witness()
 
+    tasks: list[asyncio.Task[Any] | None] = []
+
     @agent_runner
     async def goes_on(ctx: RunContext) -> AsyncIterator[Result]:
+        tasks.append(asyncio.current_task())
         try:
             while True:
                 try:
@@ -326,6 +330,7 @@ async def test_code_that_goes_on_yielding_for_nobody_is_closed() -> None:
             witness.note(error)
             raise
         finally:
+            tasks.append(asyncio.current_task())
             witness.ended.set()
 
     async with serving(goes_on) as host:
@@ -335,6 +340,7 @@ async def test_code_that_goes_on_yielding_for_nobody_is_closed() -> None:
         await _all_ended(host)
 
     assert witness.errors == [GeneratorExit]
+    assert tasks[0] is tasks[1], "what was entered in a task is left in the same one"
 
 
 async def test_callers_that_leave_again_and_again_leave_nothing_behind() -> None:
