@@ -31,33 +31,31 @@ async def some_runs(stores: Stores) -> Stores:
     return stores
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        (RunQuery(), [5, 4, 3, 2, 1]),
-        (RunQuery(agent_id="other"), [1]),
-        (RunQuery(agent_id="unknown"), []),
-        (RunQuery(workspace="umbrella"), [2]),
-        (RunQuery(workspace="acme", bot="another"), [3]),
-        (RunQuery(conversation_key="aside"), [4]),
-        (RunQuery(conversation_key="talk", agent_id="agent"), [5, 3, 2]),
-        (RunQuery(created_after=at(3)), [5, 4, 3]),
-        (RunQuery(created_before=at(3)), [2, 1]),
-        (RunQuery(created_after=at(2), created_before=at(4)), [3, 2]),
-        (RunQuery(statuses=ACTIVE), [2, 1]),
-        (RunQuery(statuses=(RunStatus.RUNNING,)), [2]),
-        (RunQuery(statuses=(RunStatus.COMPLETED,)), [3]),
-        (RunQuery(statuses=(RunStatus.FAILED, RunStatus.TIMED_OUT)), [5, 4]),
-        (RunQuery(statuses=(RunStatus.RUNNING, RunStatus.FAILED)), [4, 2]),
-        (RunQuery(statuses=tuple(RunStatus)), [5, 4, 3, 2, 1]),
-    ],
-)
-async def test_query_narrows_the_runs(
-    some_runs: Stores, query: RunQuery, expected: list[int]
-) -> None:
-    page = await some_runs.ledger.list(query)
-    assert ids(page.items) == [f"run-{number}" for number in expected]
-    assert page.next_cursor is None
+QUERIES = [
+    (RunQuery(), [5, 4, 3, 2, 1]),
+    (RunQuery(agent_id="other"), [1]),
+    (RunQuery(agent_id="unknown"), []),
+    (RunQuery(workspace="umbrella"), [2]),
+    (RunQuery(workspace="acme", bot="another"), [3]),
+    (RunQuery(conversation_key="aside"), [4]),
+    (RunQuery(conversation_key="talk", agent_id="agent"), [5, 3, 2]),
+    (RunQuery(created_after=at(3)), [5, 4, 3]),
+    (RunQuery(created_before=at(3)), [2, 1]),
+    (RunQuery(created_after=at(2), created_before=at(4)), [3, 2]),
+    (RunQuery(statuses=ACTIVE), [2, 1]),
+    (RunQuery(statuses=(RunStatus.RUNNING,)), [2]),
+    (RunQuery(statuses=(RunStatus.COMPLETED,)), [3]),
+    (RunQuery(statuses=(RunStatus.FAILED, RunStatus.TIMED_OUT)), [5, 4]),
+    (RunQuery(statuses=(RunStatus.RUNNING, RunStatus.FAILED)), [4, 2]),
+    (RunQuery(statuses=tuple(RunStatus)), [5, 4, 3, 2, 1]),
+]
+
+
+async def test_query_narrows_the_runs(some_runs: Stores) -> None:
+    for query, expected in QUERIES:
+        page = await some_runs.ledger.list(query)
+        assert (query, ids(page.items)) == (query, [f"run-{number}" for number in expected])
+        assert page.next_cursor is None
 
 
 async def test_listed_runs_are_whole(some_runs: Stores) -> None:
@@ -65,18 +63,16 @@ async def test_listed_runs_are_whole(some_runs: Stores) -> None:
     assert list(page.items) == [await some_runs.ledger.get(run.run_id) for run in page.items]
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 5, 6])
-async def test_pages_go_through_the_runs_once(some_runs: Stores, limit: int) -> None:
-    seen: list[str] = []
-    cursor: str | None = None
-    while True:
-        page = await some_runs.ledger.list(RunQuery(), limit=limit, after=cursor)
-        assert 0 < len(page.items) <= limit
-        seen += ids(page.items)
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    assert seen == ["run-5", "run-4", "run-3", "run-2", "run-1"]
+async def test_pages_go_through_the_runs_once(some_runs: Stores) -> None:
+    for limit in (1, 2, 3, 5, 6):
+        seen: list[str] = []
+        cursor: str | None = None
+        while not seen or cursor is not None:
+            page = await some_runs.ledger.list(RunQuery(), limit=limit, after=cursor)
+            assert 0 < len(page.items) <= limit
+            seen += ids(page.items)
+            cursor = page.next_cursor
+        assert seen == ["run-5", "run-4", "run-3", "run-2", "run-1"]
 
 
 async def test_runs_of_one_moment_are_ordered_by_id(stores: Stores) -> None:

@@ -58,48 +58,43 @@ async def test_positions_count_from_one_in_each_conversation(stores: Stores) -> 
     assert await stores.transcript.latest_position("talk") == 3
 
 
-@pytest.mark.parametrize(
-    ("bounds", "newest_first", "expected"),
-    [
-        ({}, True, [9, 8, 7, 6]),
-        ({}, False, [1, 2, 3, 4]),
-        ({"before": 4}, True, [3, 2, 1]),
-        ({"at_or_before": 4}, True, [4, 3, 2, 1]),
-        ({"after": 6}, True, [9, 8, 7]),
-        ({"after": 2, "before": 5}, False, [3, 4]),
-        ({"before": 9, "at_or_before": 3}, False, [1, 2, 3]),
-        ({"before": 3, "at_or_before": 9}, False, [1, 2]),
-        ({"after": 9}, False, []),
-        ({"before": 1}, True, []),
-        ({"at_or_before": 0}, True, []),
-    ],
-)
-async def test_page_keeps_its_bounds(
-    stores: Stores, bounds: dict[str, int], newest_first: bool, expected: list[int]
-) -> None:
+BOUNDS: list[tuple[dict[str, int], bool, list[int]]] = [
+    ({}, True, [9, 8, 7, 6]),
+    ({}, False, [1, 2, 3, 4]),
+    ({"before": 4}, True, [3, 2, 1]),
+    ({"at_or_before": 4}, True, [4, 3, 2, 1]),
+    ({"after": 6}, True, [9, 8, 7]),
+    ({"after": 2, "before": 5}, False, [3, 4]),
+    ({"before": 9, "at_or_before": 3}, False, [1, 2, 3]),
+    ({"before": 3, "at_or_before": 9}, False, [1, 2]),
+    ({"after": 9}, False, []),
+    ({"before": 1}, True, []),
+    ({"at_or_before": 0}, True, []),
+]
+
+
+async def test_page_keeps_its_bounds(stores: Stores) -> None:
     await fill(stores, 9)
-    page = await stores.transcript.page("talk", limit=4, newest_first=newest_first, **bounds)
-    assert positions(page.items) == expected
+    for bounds, newest_first, expected in BOUNDS:
+        page = await stores.transcript.page("talk", limit=4, newest_first=newest_first, **bounds)
+        assert (bounds, positions(page.items)) == (bounds, expected)
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-@pytest.mark.parametrize("limit", [1, 2, 3, 6, 7])
-async def test_pages_go_through_a_conversation_once(
-    stores: Stores, newest_first: bool, limit: int
-) -> None:
+async def test_pages_go_through_a_conversation_once(stores: Stores, newest_first: bool) -> None:
     await fill(stores, 6)
-    seen: list[int] = []
-    bounds: dict[str, int] = {}
-    while True:
-        page = await stores.transcript.page(
-            "talk", limit=limit, newest_first=newest_first, **bounds
-        )
-        assert 0 < len(page.items) <= limit
-        seen += positions(page.items)
-        if page.next_cursor is None:
-            break
-        bounds = {"before" if newest_first else "after": page.next_cursor}
-    assert seen == sorted(range(1, 7), reverse=newest_first)
+    for limit in (1, 2, 3, 6, 7):
+        seen: list[int] = []
+        bounds: dict[str, int] = {}
+        while not seen or bounds:
+            page = await stores.transcript.page(
+                "talk", limit=limit, newest_first=newest_first, **bounds
+            )
+            assert 0 < len(page.items) <= limit
+            seen += positions(page.items)
+            side = "before" if newest_first else "after"
+            bounds = {} if page.next_cursor is None else {side: page.next_cursor}
+        assert seen == sorted(range(1, 7), reverse=newest_first)
 
 
 async def test_paging_is_stable_while_items_arrive(stores: Stores) -> None:
