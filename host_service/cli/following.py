@@ -71,14 +71,14 @@ async def _follow(
     while attempts <= _FRUITLESS_ATTEMPTS:
         try:
             async for item in stream:
-                attempts = 0
                 kind = item.WhichOneof("item")
                 if kind == "accepted":
                     run_id = item.accepted.run_id
                     if accepted:
                         continue
                     accepted = True
-                after = max(after, last_number(item))
+                if last_number(item) > after:
+                    after, attempts = last_number(item), 0
                 yield item
                 if kind == "ended":
                     return
