@@ -177,6 +177,6 @@ class RunStream:
             )
         return RunnerFault(
             "runner.crashed",
-            f"the runner's process ended in the middle of the run: {self._instance.reason}",
+            f"the runner's process ended in the middle of the run: {self._instance.problem}",
             retryable=True,
         )

@@ -268,9 +268,9 @@ class ActiveRun:
         if instance is None:
             reasons = sorted(
                 {
-                    each.reason
+                    each.problem
                     for each in registry.instances()
-                    if each.plugin_id == self.agent.plugin_id and each.reason
+                    if each.plugin_id == self.agent.plugin_id and each.problem
                 }
             )
             why = (
