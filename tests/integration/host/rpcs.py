@@ -25,7 +25,7 @@ class Rpc:
         return self.method.name
 
     async def call(self, channel: grpc.aio.Channel, metadata: Metadata, **fields: Any) -> Any:
-        """Calls it with a request of these fields; returns its first response."""
+        """Calls it, with a request of these fields if it takes one; returns its first response."""
         method = self.method
         request_type: Any = message_factory.GetMessageClass(method.input_type)
         response_type: Any = message_factory.GetMessageClass(method.output_type)
@@ -40,8 +40,9 @@ class Rpc:
             request_serializer=request_type.SerializeToString,
             response_deserializer=response_type.FromString,
         )
-        request = request_type(**fields)
-        call = opened([request] if method.client_streaming else request, metadata=metadata)
+        # A stream of requests is left empty: one that is refused early could not be written to.
+        request = [] if method.client_streaming else request_type(**fields)
+        call = opened(request, metadata=metadata)
         return await (call.read() if method.server_streaming else call)
 
 

@@ -60,7 +60,7 @@ BAD_EVENTS: list[tuple[str, dict[str, Any]]] = [
     ("event.adapter_extra_json", {"adapter_extra_json": "[]"}),
     ("event.input.message_chain_json", {"input": {"message_chain_json": "x"}}),
     ("event.delivery.surface", {"delivery": {"supports_edit": True}}),
-    ("event.raw_ref", {"raw_ref": {"size_bytes": 1, "sha256": b"x" * 32}}),
+    ("event.raw_ref.location", {"raw_ref": {"size_bytes": 1, "sha256": b"x" * 32}}),
     ("event.raw_ref.sha256", {"raw_ref": {"artifact_id": "a", "size_bytes": 1, "sha256": b"x"}}),
     ("event.time", {"time": {"seconds": 2**60}}),
     ("event.metadata", {"metadata": {str(number): "" for number in range(65)}}),
@@ -102,22 +102,33 @@ async def test_request_without_an_event_is_refused(caller: Caller) -> None:
     assert list(refusal.fields) == ["event"]
 
 
-# Protobuf's own encoders refuse to make these; other programs do not.
-NOT_UNICODE = [b"\xed\xa0\x80", b"\xff\xfe", b"\xc0\x80"]
+@pytest.mark.parametrize(
+    "text", [b"\xed\xa0\x80", b"a\xff\xfe", b"\xc0\x80b"], ids=["surrogate", "no UTF-8", "long form"]
+)
+async def test_text_that_is_no_unicode_is_named(caller: Caller, text: bytes) -> None:
+    # Protobuf's own encoders refuse to make these; other programs do not.
+    data = gateway_pb2.SubmitEventRequest(event=message("AAA")).SerializeToString()
+    for rpc in ("SubmitEvent", "Dispatch"):
+        refusal = await refused(send_raw(caller, rpc, data.replace(b"AAA", text)))
+        assert refusal.code == refusal.reason == "INVALID_ARGUMENT"
+        assert list(refusal.fields) == ["event.input.text"]
 
 
-@pytest.mark.parametrize("text", NOT_UNICODE, ids=["lone surrogate", "no UTF-8", "long form"])
-async def test_text_that_is_no_unicode_is_refused_as_an_argument(
-    caller: Caller, text: bytes
-) -> None:
-    whole = gateway_pb2.SubmitEventRequest(event=message("TEXT")).SerializeToString()
-    submit: Any = caller.channel.unary_unary("/runmesh.v1.GatewayService/SubmitEvent")
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await submit(
-            whole.replace(b"TEXT", (text * 4)[:4] if len(text) != 3 else text + b"x"),
-            metadata=caller.metadata,
-        )
-    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+async def test_bytes_that_are_no_request_are_said_to_be_none(caller: Caller) -> None:
+    refusal = await refused(send_raw(caller, "SubmitEvent", b"\x0a\xff"))
+    assert refusal.code == refusal.reason == "INVALID_ARGUMENT"
+    assert "runmesh.v1.SubmitEventRequest" in refusal.message
+
+
+async def test_who_sends_nonsense_must_be_known_first(caller: Caller) -> None:
+    refusal = await refused(send_raw(caller.with_key("rmk_unknown"), "SubmitEvent", b"\xff"))
+    assert refusal.code == "UNAUTHENTICATED"
+
+
+async def send_raw(caller: Caller, rpc: str, data: bytes) -> bytes:
+    call: Any = caller.channel.unary_stream(f"/runmesh.v1.GatewayService/{rpc}")
+    answer: bytes = await call(data, metadata=caller.metadata).read()
+    return answer
 
 
 async def test_event_over_two_mebibytes_is_refused_with_size_and_limit(caller: Caller) -> None:
@@ -131,7 +142,7 @@ async def test_message_over_the_transports_limit_costs_only_itself(caller: Calle
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await caller.dispatch(message("x" * (17 * MIB)))
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert (await caller.list(page_size=1)).runs
+    await caller.list(page_size=1)
 
 
 async def test_agent_that_is_not_there_is_not_found(caller: Caller) -> None:

@@ -6,7 +6,8 @@ A step is an object with one name:
     send: [RESULT ...]   one frame; a result is a RunResult in JSON. Its `runId` and `sequence` are
                          filled in where they are absent; `"unknown": true` adds a payload that no
                          version has
-    raw: BASE64          one frame of these bytes, whatever they are
+                         version has. Beside it, `replace: [BASE64, BASE64]` changes the frame's bytes
+    raw: BASE64          one frame of these bytes, whatever they are; a number: of so many zeros
     tell: NAME           a delta that says, as JSON, what the runner was given: `access`, `time`
     sleep: SECONDS
     await: PATH          until there is such a file
@@ -120,12 +121,13 @@ class ScriptedRun:
 
     async def _steps(self, steps: list[Script]) -> AsyncIterator[Any]:
         for step in steps:
-            ((name, value),) = step.items()
+            (name, value), *more = step.items()
             match name:
                 case "send":
-                    yield run_pb2.RunResponse(results=[self._result(each) for each in value])
+                    frame = run_pb2.RunResponse(results=[self._result(each) for each in value])
+                    yield _replaced(frame, *more)
                 case "raw":
-                    yield base64.b64decode(value)
+                    yield bytes(value) if isinstance(value, int) else base64.b64decode(value)
                 case "tell":
                     text = json.dumps(self._told(value))
                     yield run_pb2.RunResponse(
@@ -182,6 +184,13 @@ class ScriptedRun:
             "call": remaining if remaining is not None and remaining < 1e6 else None,
             "context": request.context.runtime.HasField("deadline"),
         }
+
+
+def _replaced(frame: run_pb2.RunResponse, *more: tuple[str, list[str]]) -> Any:
+    if not more:
+        return frame
+    ((_, (old, new)),) = more
+    return frame.SerializeToString().replace(base64.b64decode(old), base64.b64decode(new))
 
 
 async def _file(path: Path) -> None:
