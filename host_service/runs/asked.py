@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from runmesh.v1 import manifest_pb2
@@ -21,7 +22,10 @@ _GROUPS: tuple[tuple[str, Any, str], ...] = (
     ("artifacts", manifest_pb2.ArtifactAccess, "ARTIFACT_ACCESS_"),
     ("files", manifest_pb2.FileSource, "FILE_SOURCE_"),
 )
-_CAPABILITIES = tuple(field.name for field in manifest_pb2.RunnerCapabilities.DESCRIPTOR.fields)
+# Those that can be absent are those that are true when they are.
+_CAPABILITIES = tuple(
+    (field.name, field.has_presence) for field in manifest_pb2.RunnerCapabilities.DESCRIPTOR.fields
+)
 
 
 def asked_by(manifest: manifest_pb2.RunnerManifest) -> Asked:
@@ -34,15 +38,20 @@ def _asked(encoded: bytes) -> Asked:
     # A manifest is asked about at every run and changes with its plugin: bytes tell whether it is
     # the same.
     manifest = manifest_pb2.RunnerManifest.FromString(encoded)
-    permissions = manifest.permissions
+    permissions, capabilities = manifest.permissions, manifest.capabilities
     return Asked(
-        permissions={
-            name: _names(getattr(permissions, name), enum, prefix) for name, enum, prefix in _GROUPS
-        },
+        permissions=MappingProxyType(
+            {
+                name: _names(getattr(permissions, name), enum, prefix)
+                for name, enum, prefix in _GROUPS
+            }
+        ),
         storage=_names(permissions.storage, manifest_pb2.StorageArea, "STORAGE_AREA_"),
         actions=frozenset(permissions.platform_actions),
         capabilities=frozenset(
-            name for name in _CAPABILITIES if getattr(manifest.capabilities, name)
+            name
+            for name, absent_is_true in _CAPABILITIES
+            if getattr(capabilities, name) or (absent_is_true and not capabilities.HasField(name))  # type: ignore[arg-type]
         ),
     )
 

@@ -196,6 +196,9 @@ def _message_text(message: Message, path: str) -> str | None:
     if descriptor.enum_type is not None:
         entry = descriptor.enum_type.values_by_number.get(value)
         return entry.name if entry else str(value)
+    if isinstance(value, bytes):
+        # A digest is no text that anybody would compare by hand.
+        return None
     return value if isinstance(value, str) else json.dumps(value)
 
 

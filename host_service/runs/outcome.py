@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from runmesh.v1 import result_pb2
@@ -52,20 +52,28 @@ class Outcome:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class RunFault(Exception):
     """The run cannot go on; with the code and text of its failure."""
 
-    code: str
-    message: str
-    retryable: bool = False
-    details: Mapping[str, str] = field(default_factory=dict)
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        retryable: bool = False,
+        details: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.retryable = retryable
+        self.details = dict(details or {})
 
     def outcome(self) -> Outcome:
         """Return the end that it means."""
         status = RunStatus.TIMED_OUT if self.code == "runner.timeout" else RunStatus.FAILED
         return Outcome(
-            status, failure=Failure(self.code, self.message, self.retryable, dict(self.details))
+            status, failure=Failure(self.code, self.message, self.retryable, self.details)
         )
 
 

@@ -251,7 +251,7 @@ class ActiveRun:
                 return await self._call(instance)
             except RunnerFault as fault:
                 if not fault.never_started:
-                    raise RunFault(fault.code, fault.message, fault.retryable) from fault
+                    raise RunFault(fault.code, fault.message, retryable=fault.retryable) from fault
                 tried.add(instance)
             finally:
                 self._let_go(instance)
