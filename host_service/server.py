@@ -51,7 +51,7 @@ from host_service.requests import PageTokens, RequestCheck
 from host_service.runs.admission import Admission
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.recovery import Recovery
-from host_service.runs.run import RunServices
+from host_service.runs.services import RunServices
 from host_service.runs.watching import RunWatcher
 from host_service.settings import Settings
 from host_service.start_up import (

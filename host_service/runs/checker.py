@@ -126,6 +126,11 @@ class ResultChecker:
         """
         if frame.response is None:
             return self._unreadable(frame)
+        if frame.mended:
+            self._warn(
+                "text_repaired",
+                f"what is no Unicode became U+FFFD in {', '.join(frame.mended)}",
+            )
         passed: list[Numbered] = []
         for result in frame.response.results:
             if self._ended:
@@ -225,6 +230,13 @@ class ResultChecker:
                 "text_repaired",
                 f"U+0000 or a lone surrogate became U+FFFD in {', '.join(repaired)}",
             )
+        fault = self.find_fault(result)
+        if fault is not None:
+            raise ProtocolFault(fault)
+
+    def find_fault(self, result: result_pb2.RunResult) -> str | None:
+        """Return which rules of the contract a result breaks, or None."""
         violations = result_violations(result, self._validator.find_violations)
-        if violations:
-            raise ProtocolFault(f"result {result.sequence}: " + "; ".join(map(str, violations)))
+        if not violations:
+            return None
+        return f"result {result.sequence}: " + "; ".join(map(str, violations))

@@ -17,7 +17,8 @@ from host_service.runs.admission import Admission, Place
 from host_service.runs.event import Event, known, source_name
 from host_service.runs.log import Reader
 from host_service.runs.outcome import Stop
-from host_service.runs.run import ActiveRun, RunServices
+from host_service.runs.run import ActiveRun
+from host_service.runs.services import RunServices
 from stores import Stores
 from stores.errors import EventConflict, StoreError
 from stores.records import Acceptance, EventRecord, RunRecord
@@ -170,7 +171,7 @@ class Orchestrator:
         try:
             await self._stores.journal.room()
             acceptance = self._stores.ledger.accept(
-                event.record(run.run_id), run.record, event.transcript_item(run.run_id)
+                event.record(run.run_id), run.accepted, event.transcript_item(run.run_id)
             )
             outcome = await acceptance.prepared
         except EventConflict:

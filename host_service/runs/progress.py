@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from runmesh.v1 import result_pb2, types_pb2
@@ -165,9 +165,23 @@ class OpenMessage:
 
 
 class Progress:
-    """All messages in progress of one run."""
+    """All messages in progress of one run.
 
-    def __init__(self) -> None:
+    Plain deltas pass the host without a look at their fields. Here, off the way, the first of each
+    message and those with parts are held to the contract's rules.
+
+    Args:
+        find_fault: Returns what is wrong with a delta, or None.
+
+    Attributes:
+        fault: What was wrong with the first bad delta; None while there was none.
+    """
+
+    def __init__(
+        self, *, find_fault: Callable[[result_pb2.RunResult], str | None] = lambda _result: None
+    ) -> None:
+        self._find_fault = find_fault
+        self.fault: str | None = None
         self._noted: list[result_pb2.RunResult] = []
         self._open: dict[str, OpenMessage] = {}
         self._current = _ANONYMOUS
@@ -222,6 +236,12 @@ class Progress:
             delta = result.message_delta
             key = delta.message_id or self._current
             message = self._open.get(key)
+            if message is None or delta.parts:
+                fault = self._find_fault(result)
+                if fault is not None:
+                    # It ends the run; of what was wrong nothing is kept.
+                    self.fault = self.fault or fault
+                    continue
             if message is None:
                 message = self._open[key] = OpenMessage(
                     message_id=key or new_id(), named=bool(key), first_sequence=result.sequence

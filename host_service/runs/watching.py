@@ -49,7 +49,7 @@ class RunWatcher:
             return
         # What is taken from memory and from the ledger is what the reader, which is made without a
         # pause in between, leaves out.
-        shown = run.delivered
+        shown = run.delivery.delivered
         reader = run.log.subscribe(patient=False, after=shown)
         try:
             in_memory = catch_up(run, after, limits=self._limits)
@@ -121,11 +121,11 @@ def catch_up(run: ActiveRun, after: int, *, limits: Limits) -> dict[int, bytes]:
     """
     results = {
         result.sequence: result.SerializeToString()
-        for result in run.uncommitted
+        for result in run.delivery.uncommitted
         if result.sequence > after
     }
     if run.agent.streaming:
-        for message in run.progress.messages():
+        for message in run.delivery.progress.messages():
             limit = limits.result_bytes - _ENVELOPE_BYTES
             for tail in message.tail(run.run_id, after, limit_bytes=limit):
                 results[tail.sequence] = tail.SerializeToString()

@@ -1,0 +1,293 @@
+"""What a runner sends, on its way to readers and stores.
+
+What flows where::
+
+    frame ── check, number ──┬── plain deltas ── noted (text in progress) ──┬──> log ──> readers
+                             └── the rest ── projected ──> ledger (journal) ┘
+    timer, size ── text in progress ──> ledger (checkpoints)
+    end ── messages to complete, terminal result ──> committed, and only then ──> log
+
+A delta never waits for a store. Durable results are handed to the journal, which keeps their order;
+only the end waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from runmesh.v1 import result_pb2, run_pb2
+
+from host_service.registry.run_stream import Frame
+from host_service.runs.checker import TERMINAL, Numbered, ProtocolFault, ResultChecker
+from host_service.runs.checkpoints import Checkpoints
+from host_service.runs.event import Event
+from host_service.runs.facts import Projector, log_entries, result_record, says_something
+from host_service.runs.log import Batch, ResultLog
+from host_service.runs.outcome import Outcome
+from host_service.runs.progress import Progress
+from host_service.runs.services import RunServices
+from stores.records import RunEnd, RunFacts, RunWarning, Usage
+
+_log = logging.getLogger("runmesh.runs")
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """The end of a run, to be committed and then shown.
+
+    Attributes:
+        end: How it ended.
+        facts: What it leaves.
+        batch: What readers are shown of it.
+    """
+
+    end: RunEnd
+    facts: RunFacts
+    batch: Batch
+
+
+class Delivery:
+    """Checks, numbers, keeps and shows the results of one run.
+
+    Args:
+        run_id: The run.
+        runner_id: Its runner.
+        event: What it answers.
+        shows_deltas: False: deltas are withheld, and messages come whole.
+        reserved: The numbers that may be delivered already.
+        services: What runs work with.
+        on_lost: Called when facts could not be stored: what was shown must be what is kept.
+
+    Attributes:
+        log: Where readers read.
+        progress: The text of messages in progress.
+        uncommitted: Durable results that the ledger may not have yet, oldest first.
+        first_delta_at: When the first delta came.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        runner_id: str,
+        event: Event,
+        shows_deltas: bool,
+        reserved: int,
+        services: RunServices,
+        on_lost: Callable[[], None],
+    ) -> None:
+        limits = services.limits
+        self._run_id = run_id
+        self._shows_deltas = shows_deltas
+        self._reserved = reserved
+        self._services = services
+        self._limits = limits
+        self._on_lost = on_lost
+        self._checker = ResultChecker(
+            run_id=run_id, limits=limits, validator=services.validator, warn=self.warn
+        )
+        self.log = ResultLog(limits=limits)
+        self.progress = Progress(find_fault=self._checker.find_fault)
+        self.uncommitted: deque[result_pb2.RunResult] = deque()
+        self.first_delta_at: datetime | None = None
+        self._projector = Projector(
+            run_id=run_id, runner_id=runner_id, event=event, progress=self.progress
+        )
+        self._checkpoints = Checkpoints(
+            run_id=run_id, progress=self.progress, limits=limits, save=self._record
+        )
+        self._warnings: list[RunWarning] = []
+        self._unsaved_warnings: list[RunWarning] = []
+
+    @property
+    def delivered(self) -> int:
+        """The largest number delivered so far."""
+        return self._checker.delivered
+
+    @property
+    def usage(self) -> tuple[Usage, ...]:
+        """Tokens used, as far as reported."""
+        return self._projector.usage or ()
+
+    @property
+    def warnings(self) -> tuple[RunWarning, ...]:
+        """What somebody should know, oldest first, up to as many as are kept."""
+        return tuple(self._warnings)
+
+    def warn(self, code: str, text: str) -> None:
+        """Note something that somebody should know and that does not end the run."""
+        _log.debug("run %s: %s: %s", self._run_id, code, text)
+        if len(self._warnings) < self._limits.warnings_kept:
+            warning = RunWarning(code, text, self._services.clock())
+            self._warnings.append(warning)
+            self._unsaved_warnings.append(warning)
+
+    async def pass_on(self, frame: Frame) -> Numbered | None:
+        """Check a frame and deliver what is in it; return the terminal result if it has one.
+
+        Raises:
+            ProtocolFault: The run cannot go on. What came before the fault was delivered.
+        """
+        if self._checker.number_plain_deltas(frame) and frame.response is not None:
+            self._note(frame.response.results)
+            await self._show(frame.response, has_text=True)
+            self._checkpoints.grew(frame.size_bytes)
+            return None
+        checked = self._checker.check(frame)
+        shown = [each for each in checked.numbered if each.kind not in TERMINAL]
+        if shown:
+            await self._pass_on_mixed(shown)
+            self._checkpoints.grew(frame.size_bytes)
+        if checked.fault is not None:
+            raise checked.fault
+        return next((each for each in checked.numbered if each.kind in TERMINAL), None)
+
+    def hear_late(self, frame: Frame) -> None:
+        """Take note of a frame that came after the terminal result."""
+        self._checker.check(frame)
+
+    async def _pass_on_mixed(self, numbered: list[Numbered]) -> None:
+        durable = []
+        for each in numbered:
+            if each.kind == "message_delta":
+                self._note((each.result,))
+            else:
+                durable.append(each)
+                self._keep(each)
+        response = run_pb2.RunResponse(results=[each.result for each in numbered])
+        await self._show(response, has_text=len(durable) < len(numbered))
+
+    def _keep(self, numbered: Numbered) -> None:
+        """Hand a durable result, and what it leaves beside itself, to the journal."""
+        result, kind = numbered.result, numbered.kind
+        if kind == "state_updated":
+            self.warn("state_not_kept", "this host passes state_updated on, but keeps no state")
+        projection = self._projector.project(result, kind)
+        record = result_record(numbered, self._services.clock())
+        self.uncommitted.append(result)
+        facts = RunFacts(
+            run_id=self._run_id,
+            results=(record,),
+            items=(projection.item,) if projection.item else (),
+            entries=log_entries((record,)),
+            dropped_checkpoints=(
+                (projection.closed_message_id,) if projection.closed_message_id else ()
+            ),
+            usage=self._projector.usage,
+            warnings=self._take_warnings(),
+        )
+        _ = self._record(facts)
+
+    def _note(self, deltas: Iterable[result_pb2.RunResult]) -> None:
+        """Keep deltas for the messages that they make, up to the most that is kept."""
+        self.progress.note(deltas)
+        if self.progress.fault is not None:
+            raise ProtocolFault(self.progress.fault)
+        size, limit = self.progress.size, self._limits.message_characters
+        if size > limit:
+            raise ProtocolFault(
+                f"messages in progress have {size} characters and more; the limit is {limit}"
+            )
+
+    async def _show(self, response: run_pb2.RunResponse, *, has_text: bool) -> None:
+        if has_text:
+            if self.first_delta_at is None:
+                self.first_delta_at = self._services.clock()
+            if not self._shows_deltas:
+                kept = [each for each in response.results if not each.HasField("message_delta")]
+                if not kept:
+                    return
+                response = run_pb2.RunResponse(results=kept)
+        if self.delivered > self._reserved - self._limits.reserved_numbers // 2:
+            await self._reserve()
+        if self.log.has_readers:
+            # On the wire this is the ResultBatch that readers get.
+            await self.log.deliver(Batch(response.SerializeToString(), self.delivered))
+
+    async def _reserve(self) -> None:
+        """Reserve more numbers ahead; wait only where those reserved before are used up."""
+        must_wait = self.delivered > self._reserved
+        self._reserved = self.delivered + self._limits.reserved_numbers
+        saved = self._record(RunFacts(run_id=self._run_id, reserved_sequence=self._reserved))
+        if must_wait:
+            await asyncio.shield(saved)
+
+    def _record(self, facts: RunFacts) -> asyncio.Future[None]:
+        saved = self._services.ledger.record(
+            replace(facts, host_incarnation=self._services.host_incarnation)
+        )
+        count = len(facts.results)
+
+        def done(future: asyncio.Future[None]) -> None:
+            for _ in range(count):
+                self.uncommitted.popleft()
+            self.saved(future)
+
+        saved.add_done_callback(done)
+        return saved
+
+    def saved(self, future: asyncio.Future[None] | asyncio.Future[bool]) -> None:
+        """Look at what became of a write."""
+        error = None if future.cancelled() else future.exception()
+        if error is not None:
+            _log.error("run %s: its facts could not be stored: %s", self._run_id, error)
+            self._on_lost()
+
+    def _take_warnings(self) -> tuple[RunWarning, ...]:
+        taken, self._unsaved_warnings = tuple(self._unsaved_warnings), []
+        return taken
+
+    def has_spoken(self, completed: result_pb2.RunCompleted) -> bool:
+        """Return whether a run that ends so has said anything."""
+        return (
+            self._projector.said_something
+            or says_something(completed.message)
+            or any(each.has_content for each in self.progress.messages())
+        )
+
+    def last_words(self, outcome: Outcome) -> LastWords:
+        """Return the end of the run, with every message that is still to be completed."""
+        self._checkpoints.close()
+        now = self._services.clock()
+        completed = outcome.completed
+        if completed is not None and completed.usage:
+            self._projector.note_usage(completed.usage, replace=True)
+        last = [
+            Numbered(result, "message_completed", 0)
+            for result in self._projector.last_messages(completed)
+        ]
+        projections = [self._projector.project(each.result, each.kind) for each in last]
+        terminal = outcome.terminal(self._run_id)
+        kind = "run_completed" if completed is not None else "run_failed"
+        last.append(Numbered(terminal, kind, outcome.runner_sequence))
+        for each in last:
+            self._checker.number(each.result)
+            each.result.timestamp.FromDatetime(now)
+        records = tuple(result_record(each, now) for each in last)
+        incarnation = self._services.host_incarnation
+        end = RunEnd(
+            run_id=self._run_id,
+            status=outcome.status,
+            ended_at=now,
+            last_sequence=self.delivered,
+            failure=outcome.failure,
+            usage=self._projector.usage,
+            warnings=self._take_warnings(),
+            host_incarnation=incarnation,
+        )
+        facts = RunFacts(
+            run_id=self._run_id,
+            host_incarnation=incarnation,
+            results=records,
+            items=tuple(each.item for each in projections if each.item is not None),
+            entries=log_entries(records),
+            first_delta_at=self.first_delta_at,
+            reserved_sequence=self.delivered,
+        )
+        response = run_pb2.RunResponse(results=[each.result for each in last])
+        return LastWords(end, facts, Batch(response.SerializeToString(), self.delivered))

@@ -1,0 +1,100 @@
+"""What a runner is called with: the run's context, its rights, and its tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from runmesh.v1 import run_pb2
+
+from host_service.agents.agent import Agent
+from host_service.authorization.snapshot import freeze
+from host_service.registry.instance import Instance
+from host_service.runs.asked import asked_by
+from host_service.runs.context import Circumstances, build_context, duration
+from host_service.runs.event import Event
+from host_service.runs.outcome import RunFault
+from host_service.runs.services import RunServices
+from stores.records import RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """A call that is ready to be made.
+
+    Attributes:
+        request: What the runner gets.
+        run_token: The token in it; to be revoked when the run ends.
+        started_at: When the rights were frozen.
+        deadline: When the run is cut off; None: never.
+        left_out: How many parts of the input a text-only runner does not get.
+    """
+
+    request: run_pb2.RunRequest
+    run_token: str
+    started_at: datetime
+    deadline: datetime | None
+    left_out: int
+
+
+def prepare_call(
+    *, record: RunRecord, event: Event, agent: Agent, instance: Instance, services: RunServices
+) -> PreparedCall:
+    """Freeze the run's rights, issue its token, and build what its runner is called with.
+
+    Raises:
+        RunFault: The agent's configuration breaks the runner's schema.
+    """
+    config_json = _configuration(agent, services)
+    snapshot = freeze(
+        run_id=record.run_id,
+        plugin_id=instance.plugin_id,
+        agent=agent,
+        asked=asked_by(instance.manifests[record.runner_id]),
+        identity=event.identity(),
+    )
+    now = services.clock()
+    timeout_seconds = agent.timeout_seconds
+    deadline = now + timedelta(seconds=timeout_seconds) if timeout_seconds else None
+    context, left_out = build_context(
+        run_id=record.run_id,
+        event=event,
+        agent=agent,
+        binding_id=record.binding_id,
+        session_key=record.session_key,
+        config_json=config_json,
+        snapshot=snapshot,
+        circumstances=Circumstances(
+            host_id=services.host_id,
+            host_version=services.host_version,
+            trace_id=services.telemetry.trace_id(),
+            deadline=deadline,
+            latest_position=record.latest_cursor_position,
+        ),
+    )
+    token = services.tokens.issue(snapshot=snapshot, instance_token=instance.instance_token)
+    access = run_pb2.HostAccess(
+        host_id=services.host_id,
+        address=services.host_api_address,
+        run_token=token,
+        instance_token=instance.instance_token,
+    )
+    request = run_pb2.RunRequest(
+        runner_id=record.runner_id,
+        context=context,
+        timeout=duration(timeout_seconds) if timeout_seconds else None,
+        host_access=access,
+    )
+    return PreparedCall(request, token, now, deadline, left_out)
+
+
+def _configuration(agent: Agent, services: RunServices) -> str:
+    """Return the agent's configuration, checked again, since its runner may have changed."""
+    schema = services.schemas.of(agent.runner_id)
+    if schema is None:
+        return agent.config_json
+    faults = schema.faults(agent.config_json)
+    if faults:
+        text = "; ".join(map(str, faults))
+        raise RunFault("host.configuration", f"agent {agent.id!r} cannot run: {text}")
+    return schema.fill(agent.config_json)

@@ -1,0 +1,48 @@
+"""What every run works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from host_service.authorization.tokens import RunTokens
+from host_service.limits import Limits
+from host_service.registry.registry import Registry
+from host_service.registry.schemas import ConfigSchemas
+from host_service.telemetry import Telemetry
+from host_service.validation import Validator
+from stores.ledger import RunLedger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunServices:
+    """What every run works with.
+
+    Attributes:
+        ledger: Where runs are written.
+        registry: Where instances are found.
+        schemas: Know what runners' configurations must be.
+        tokens: Issues and revokes run tokens.
+        limits: How much is too much.
+        validator: The contract's rules under these limits.
+        telemetry: Traces.
+        clock: Tells the time.
+        host_id: This host.
+        host_incarnation: This start of it.
+        host_version: Its version.
+        host_api_address: Where runners reach HostAPIService.
+    """
+
+    ledger: RunLedger
+    registry: Registry
+    schemas: ConfigSchemas
+    tokens: RunTokens
+    limits: Limits
+    validator: Validator
+    telemetry: Telemetry
+    clock: Callable[[], datetime]
+    host_id: str
+    host_incarnation: str
+    host_version: str
+    host_api_address: str
