@@ -6,11 +6,19 @@ enforces a limit reports it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 KIB = 1024
 MIB = 1024 * KIB
+
+# SDKs have the same.
+_FIXED = frozenset({"message_bytes"})
+# What a message has around what a limit counts: ids, numbers, tags.
+_AROUND_BYTES = 64 * KIB
+# Bytes of a character in UTF-8.
+_LONGEST_CHARACTER = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +87,8 @@ class Limits:
         """Return these limits with some set otherwise.
 
         Raises:
-            ValueError: A name is unknown, or a value is not a positive number; the text names it.
+            ValueError: A name is unknown or fixed, a value is not a positive number, or a size
+                does not go into one message; the text names it.
         """
         known = {field.name: field.type for field in fields(self)}
         for name, value in overrides.items():
@@ -87,8 +96,35 @@ class Limits:
                 raise ValueError(
                     f"limits.{name}: there is no such limit; known: {', '.join(sorted(known))}"
                 )
-            if isinstance(value, bool) or value <= 0:
+            if name in _FIXED:
+                raise ValueError(f"limits.{name}: is the same on every leg, and cannot be set")
+            if not _is_number(value) or not 0 < value < math.inf:
                 raise ValueError(f"limits.{name}: must be a number above 0; got {value!r}")
             if known[name] == "int" and not isinstance(value, int):
                 raise ValueError(f"limits.{name}: must be a whole number; got {value!r}")
-        return replace(self, **dict(overrides))  # type: ignore[arg-type]  # checked just above
+        changed: Limits = replace(self, **dict(overrides))  # type: ignore[arg-type]  # checked just above
+        changed._require_fit()
+        return changed
+
+    def _require_fit(self) -> None:
+        """Raise `ValueError` for a size that no message can have: our own errors answer first."""
+        most = self.message_bytes - _AROUND_BYTES
+        sizes = {
+            "frame_bytes": self.frame_bytes,
+            "inline_artifact_bytes": self.inline_artifact_bytes,
+            "result_bytes": self.result_bytes + self.inline_artifact_bytes,
+            "event_bytes": self.event_bytes,
+            "config_bytes": self.config_bytes,
+            "page_bytes": self.page_bytes,
+            "message_characters": self.message_characters * _LONGEST_CHARACTER,
+        }
+        for name, size in sizes.items():
+            if size > most:
+                raise ValueError(
+                    f"limits.{name}: takes {size} bytes of one message, which has room for {most} "
+                    f"(message_bytes is {self.message_bytes})"
+                )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
