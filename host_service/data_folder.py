@@ -78,7 +78,10 @@ class DataFolder:
                 f"another host{_running_on(path)} uses the data folder {path}",
                 "stop it, or choose another with --data",
             ) from error
-        return cls(path.resolve(), lock)
+        folder = cls(path.resolve(), lock)
+        # Left by a host that did not end well: it says where nobody listens.
+        folder._withdraw()
+        return folder
 
     @property
     def database_url(self) -> str:
@@ -108,8 +111,11 @@ class DataFolder:
 
     def close(self) -> None:
         """Say that the host listens no more, and let the folder go."""
-        (self.path / "host.json").unlink(missing_ok=True)
+        self._withdraw()
         os.close(self._lock)
+
+    def _withdraw(self) -> None:
+        (self.path / "host.json").unlink(missing_ok=True)
 
     def _kept(self, name: str, make: Callable[[], str]) -> str:
         try:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import fcntl
 import ipaddress
 import os
+import re
 import socket
 from pathlib import Path
 
 import grpc.aio
 
 from host_service.errors import StartupError
+
+_ADDRESS = re.compile(r"(?:(?P<host>[^:\[\]]+)|\[(?P<bracketed>[^\[\]]+)\]):(?P<port>[0-9]{1,5})")
+_LAST_PORT = 65535
+# On Linux; elsewhere it is less, and binding says so.
+_LONGEST_SOCKET_PATH = 107
 
 
 class SocketClaim:
@@ -65,12 +71,13 @@ def split_address(address: str, option: str) -> tuple[str, int]:
     Raises:
         StartupError: It is not of that form.
     """
-    host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdecimal() or int(port) > 65535:
+    found = _ADDRESS.fullmatch(address)
+    if found is None or int(found["port"]) > _LAST_PORT:
         raise StartupError(
-            f"{option} {address!r} is not HOST:PORT", "give for example 127.0.0.1:50051"
+            f"{option} {address!r} is not HOST:PORT",
+            "give for example 127.0.0.1:50051, or [::1]:50051",
         )
-    return host.strip("[]"), int(port)
+    return found["bracketed"] or found["host"], int(found["port"])
 
 
 def refuse_open(host: str, *, insecure: bool, option: str) -> None:
@@ -101,13 +108,25 @@ def bind_grpc(
         StartupError: The address is malformed, open to others, or taken.
     """
     if address.startswith("unix:"):
-        path = Path(address.removeprefix("unix:"))
+        path = _socket_path(address)
         claim = SocketClaim(path)
         return bind_socket(server, path), claim
     host, port = split_address(address, "--grpc")
     refuse_open(host, insecure=insecure, option="--grpc")
     shown = f"[{host}]" if ":" in host else host
     return f"{shown}:{_bind(server, f'{shown}:{port}')}", None
+
+
+def _socket_path(address: str) -> Path:
+    text = address.removeprefix("unix:")
+    size = len(os.fsencode(text))
+    if not 0 < size <= _LONGEST_SOCKET_PATH:
+        raise StartupError(
+            f"the path of --grpc {address} has {size} bytes; the system takes 1 to "
+            f"{_LONGEST_SOCKET_PATH}",
+            "choose another --grpc",
+        )
+    return Path(text)
 
 
 def _bind(server: grpc.aio.Server, address: str) -> int:
