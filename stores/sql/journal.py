@@ -10,8 +10,8 @@ What flows where::
 - Work runs in the order it was submitted. A transaction holds what waited when it began: one
   piece when idle, with no added wait, and many under load, which then share one commit.
 - A piece that raises `Refused` has written nothing, and costs its neighbours nothing. Any other
-  error undoes the transaction, and its pieces are run again one by one, so that the bad one fails
-  alone. Work may thus run twice, and must do nothing but write to its connection.
+  error in a piece undoes the transaction, and its pieces are run again one by one, so that the bad
+  one fails alone. Work may thus run twice, and must do nothing but write to its connection.
 - A future is done after the commit: a reported fact is durable.
 - A piece may have a second future that is done when its work has run and the commit is yet to
   come, for who can do something useful meanwhile, and undo it should the commit fail.
@@ -261,46 +261,69 @@ class _Writer:
     def _write(self, pieces: list[_Piece]) -> list[Outcome]:
         try:
             return self._transact(pieces)
+        except _NoTransaction as failure:
+            return [_failed(piece, self._meaning(failure)) for piece in pieces]
         except Exception as error:  # noqa: BLE001 - whatever it is, a piece's future will tell it
-            unreachable = self._connection is None or isinstance(error, _CommitLost)
-            if unreachable or len(pieces) == 1:
-                return [
-                    Outcome(piece.future, None, self._meaning(error), piece.prepared)
-                    for piece in pieces
-                ]
+            if len(pieces) == 1:
+                return [_failed(pieces[0], self._database.meaning(error))]
         self.retried_alone += 1
         return [outcome for piece in pieces for outcome in self._write([piece])]
 
     def _transact(self, pieces: list[_Piece]) -> list[Outcome]:
-        """Run pieces in one transaction; on an error nothing of them is stored."""
+        """Run pieces in one transaction; on an error nothing of them is stored.
+
+        Raises:
+            _NoTransaction: There was none, for no fault of the pieces.
+        """
         was_connected = self._connection is not None
         try:
             return self._attempt(pieces)
-        except _CommitLost:
-            raise
-        except Exception:
-            # The connection broke, and the server undid what was done: worth one more try.
+        except _NoTransaction as failure:
+            # A connection that broke had its work undone by the server: worth one more try.
             broke = was_connected and self._connection is None
-            if not broke:
+            if failure.in_doubt or not broke:
                 raise
         return self._attempt(pieces)
 
     def _attempt(self, pieces: list[_Piece]) -> list[Outcome]:
         started = perf_counter()
-        connection = self._connected()
+        connection = self._begin()
         try:
-            connection.begin()
             outcomes = [_run_piece(piece, connection) for piece in pieces]
-            if any(piece.prepared is not None for piece in pieces):
-                self._announce(outcomes)
-            _commit(connection)
-        except Exception:
+        except Exception as error:
             self._undo(connection)
+            if self._connection is None:
+                raise _NoTransaction(error) from error
             raise
+        if any(piece.prepared is not None for piece in pieces):
+            self._announce(outcomes)
+        self._commit(connection)
         self.transactions += 1
         self.largest = max(self.largest, len(pieces))
         self.commit_seconds += perf_counter() - started
         return outcomes
+
+    def _begin(self) -> Connection:
+        try:
+            connection = self._connected()
+        except Exception as error:
+            raise _NoTransaction(error) from error
+        try:
+            connection.begin()
+        except Exception as error:
+            # Locked by others, or lost: to wait once more for each piece would help none.
+            self._undo(connection)
+            raise _NoTransaction(error) from error
+        return connection
+
+    def _commit(self, connection: Connection) -> None:
+        try:
+            connection.commit()
+        except Exception as error:
+            self._undo(connection)
+            if self._connection is None:
+                raise _NoTransaction(error, in_doubt=True) from error
+            raise
 
     def _connected(self) -> Connection:
         if self._connection is None:
@@ -321,13 +344,15 @@ class _Writer:
         self._connection = None
         connection.close()
 
-    def _meaning(self, error: Exception) -> StoreError:
-        if isinstance(error, _CommitLost):
-            return StoreUnavailable(
-                "the connection was lost during the commit: what was written may be stored",
-                in_doubt=True,
-            )
-        return self._database.meaning(error)
+    def _meaning(self, failure: _NoTransaction) -> StoreError:
+        if not failure.in_doubt:
+            return self._database.meaning(failure.error)
+        meaning = StoreUnavailable(
+            "the connection was lost during the commit: what was written may be stored",
+            in_doubt=True,
+        )
+        meaning.__cause__ = failure.error
+        return meaning
 
     def _count(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
@@ -339,24 +364,24 @@ class _Writer:
                 self.failed += 1
 
 
-class _CommitLost(Exception):
-    """The connection was lost while the commit was under way."""
+class _NoTransaction(Exception):
+    """There was no transaction, or it was cut off: no piece of work is to blame."""
+
+    def __init__(self, error: Exception, *, in_doubt: bool = False) -> None:
+        super().__init__()
+        self.error = error
+        self.in_doubt = in_doubt
 
 
 def _run_piece(piece: _Piece, connection: Connection) -> Outcome:
     try:
         return Outcome(piece.future, piece.work(connection), None, piece.prepared)
     except Refused as refusal:
-        return Outcome(piece.future, None, refusal, piece.prepared)
+        return _failed(piece, refusal)
 
 
-def _commit(connection: Connection) -> None:
-    try:
-        connection.commit()
-    except Exception as error:
-        if not connection.is_lost:
-            raise
-        raise _CommitLost from error
+def _failed(piece: _Piece, error: StoreError) -> Outcome:
+    return Outcome(piece.future, None, error, piece.prepared)
 
 
 def _nothing(connection: Connection) -> None:

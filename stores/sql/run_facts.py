@@ -167,20 +167,27 @@ class EncodedFacts:
         Raises:
             RunNotWritable: It does not.
         """
-        runs.check_writable(connection, self.owner)
+        # Whatever is written first checks the run.
         if self.changes != _NO_CHANGES:
-            connection.run(runs.TOUCH, {**self.owner, **self.changes})
-        self.write(connection)
-
-    def write(self, connection: Connection) -> None:
-        """Write all of them that have rows of their own; the run must have been checked."""
+            runs.change(connection, self.owner, self.changes)
+        elif not self.results:
+            runs.check_writable(connection, self.owner)
         if self.results:
-            connection.run_many(runs.INSERT_RESULT, self.results)
+            runs.write_results(connection, self.owner, self.results)
+        self._write_others(connection)
+
+    def write_last(self, connection: Connection) -> None:
+        """Write those that have rows of their own, of a run that was ended just now."""
+        connection.run_many(runs.INSERT_RESULT, self.results)
+        self._write_others(connection)
+
+    def _write_others(self, connection: Connection) -> None:
         if self.items:
             write_items(connection, self.items)
         if self.entries:
             write_entries(connection, self.entries)
-        connection.run_many(runs.INSERT_CHECKPOINT, self.checkpoints)
+        if self.checkpoints:
+            connection.run_many(runs.INSERT_CHECKPOINT, self.checkpoints)
         if self.dropped:
             connection.run_many(runs.DROP_CHECKPOINT, self.dropped)
         if self.warnings:
@@ -255,6 +262,6 @@ class EncodedEnd:
         """Write them, unless the run has ended or is another host's; return whether."""
         if connection.run(runs.FINISH, self.values) == 0:
             return False
-        self.facts.write(connection)
+        self.facts.write_last(connection)
         connection.run(runs.DROP_CHECKPOINTS, self.values)
         return True

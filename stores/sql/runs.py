@@ -6,6 +6,8 @@ does, and its reading side.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
 from stores.errors import RunNotWritable
@@ -74,6 +76,14 @@ SELECT_OF_LOST_HOSTS = (
 INSERT = sa.insert(runs)
 INSERT_RESULT = sa.insert(run_results)
 
+# Checks and writes in one statement: most pieces of work are one result, and need no other.
+_INSERT_RESULT_IF_WRITABLE = sa.insert(run_results).from_select(
+    [column.name for column in run_results.c],
+    sa.select(*(sa.bindparam(column.name, type_=column.type) for column in run_results.c)).where(
+        _is_writable
+    ),
+)
+
 _advance = sa.update(runs).where(
     _is_writable, runs.c.status < sa.bindparam("to_status", type_=sa.SmallInteger)
 )
@@ -88,7 +98,7 @@ ADVANCE = {
     RunStatus.RUNNING: _advance.values(**_advance_values, started_at=sa.bindparam("to_time")),
 }
 
-TOUCH = (
+_CHANGE = (
     sa.update(runs)
     .where(_is_writable)
     .values(
@@ -167,21 +177,43 @@ def find_run(connection: Connection, run_id: str) -> RunRecord | None:
     return None if row is None else run_record(row)
 
 
-def check_writable(connection: Connection, values: Values) -> None:
+def check_writable(connection: Connection, owner: Values) -> None:
     """Check that a run takes facts.
 
     Raises:
         RunNotWritable: It does not.
     """
-    run_id, incarnation = values["of_run"], values["of_incarnation"]
-    row = connection.first(_OWNER, values)
+    run_id, incarnation = owner["of_run"], owner["of_incarnation"]
+    row = connection.first(_OWNER, owner)
     if row is None:
         raise RunNotWritable(run_id, "unknown")
-    status, owner = row
+    status, owned_by = row
     if RunStatus(status).is_terminal:
         raise RunNotWritable(run_id, "ended")
-    if incarnation is not None and owner != incarnation:
+    if incarnation is not None and owned_by != incarnation:
         raise RunNotWritable(run_id, "other_host")
+
+
+def write_results(connection: Connection, owner: Values, rows: Sequence[Encoded]) -> None:
+    """Write encoded results of a run, one at least, if the run takes them.
+
+    Raises:
+        RunNotWritable: It does not.
+    """
+    if connection.run(_INSERT_RESULT_IF_WRITABLE, {**owner, **rows[0]}) == 0:
+        check_writable(connection, owner)
+    if len(rows) > 1:
+        connection.run_many(INSERT_RESULT, rows[1:])
+
+
+def change(connection: Connection, owner: Values, changes: Values) -> None:
+    """Change columns of a run, if it takes that.
+
+    Raises:
+        RunNotWritable: It does not.
+    """
+    if connection.run(_CHANGE, {**owner, **changes}) == 0:
+        check_writable(connection, owner)
 
 
 def write_snapshot(connection: Connection, snapshot: Encoded) -> None:

@@ -334,6 +334,21 @@ async def test_finishing_stores_the_end_and_the_last_facts(stores: Stores) -> No
     assert await stores.ledger.checkpoints("run-1") == []
 
 
+async def test_last_facts_may_hold_what_the_run_used(stores: Stores) -> None:
+    await accepted(stores)
+    usage = (Usage("model", 10, 20),)
+    facts = RunFacts(run_id="run-1", usage=usage, first_delta_at=at(1), reserved_sequence=50)
+    await stores.ledger.finish(an_end(), facts)
+    assert await stores.ledger.get("run-1") == a_run(
+        status=RunStatus.COMPLETED,
+        ended_at=at(9),
+        last_sequence=9,
+        reserved_sequence=50,
+        first_delta_at=at(1),
+        usage=usage,
+    )
+
+
 async def test_finishing_an_unknown_run_is_false(stores: Stores) -> None:
     assert not await stores.ledger.finish(an_end())
 

@@ -325,6 +325,7 @@ async def test_database_that_stays_locked_is_unavailable_and_then_is_not(
     blocker.execute("BEGIN IMMEDIATE")
     futures = [journal.submit(fact(name)) for name in ("a", "b")]
     assert await settled(*futures) == [StoreUnavailable] * 2
+    assert journal.statistics().retried_alone == 0
     blocker.execute("ROLLBACK")
     blocker.close()
     assert await journal.submit(fact("c")) == "c"
