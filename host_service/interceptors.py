@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 import grpc.aio
-from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.message import Message
-from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from host_service.authorization.callers import Caller, CallerDirectory, Role
 from host_service.authorization.snapshot import Snapshot
 from host_service.authorization.tokens import RunTokens
 from host_service.errors import HostError, NotImplementedHere
+from host_service.status import abort
 from host_service.telemetry import Telemetry
 from host_service.unreadable import require_readable, tolerant_deserializer
 
@@ -33,29 +31,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("runmesh.calls")
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-ERROR_DOMAIN = "runmesh"
-
-#: Which gRPC status each reason of the contract has.
-CODES: Mapping[str, grpc.StatusCode] = {
-    "UNAUTHENTICATED": grpc.StatusCode.UNAUTHENTICATED,
-    "UNAUTHORIZED": grpc.StatusCode.PERMISSION_DENIED,
-    "NOT_FOUND": grpc.StatusCode.NOT_FOUND,
-    "INVALID_ARGUMENT": grpc.StatusCode.INVALID_ARGUMENT,
-    "PAYLOAD_TOO_LARGE": grpc.StatusCode.RESOURCE_EXHAUSTED,
-    "RATE_LIMITED": grpc.StatusCode.RESOURCE_EXHAUSTED,
-    "OVERLOADED": grpc.StatusCode.RESOURCE_EXHAUSTED,
-    "NO_BINDING": grpc.StatusCode.FAILED_PRECONDITION,
-    "BINDING_CONFLICT": grpc.StatusCode.FAILED_PRECONDITION,
-    "SESSION_BUSY": grpc.StatusCode.ABORTED,
-    "CONFLICT": grpc.StatusCode.ABORTED,
-    "ALREADY_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
-    "SEQUENCE_COMPACTED": grpc.StatusCode.OUT_OF_RANGE,
-    "DEADLINE_EXCEEDED": grpc.StatusCode.DEADLINE_EXCEEDED,
-    "NOT_IMPLEMENTED": grpc.StatusCode.UNIMPLEMENTED,
-    "UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,
-    "RUNTIME_ERROR": grpc.StatusCode.INTERNAL,
-}
 
 _EVERYBODY = frozenset(Role)
 _SENDERS = frozenset({Role.INGRESS, Role.OPERATOR})
@@ -221,49 +196,6 @@ def _text_metadata(context: Context) -> Mapping[str, str]:
     }
 
 
-async def abort(context: Context, error: HostError) -> NoReturn:
-    """End a call with the status that an error means."""
-    code = CODES[error.reason]
-    status = status_pb2.Status(
-        code=code_pb2.Code.Value(code.name),
-        message=error.message,
-        details=[_packed(each) for each in _details(error)],
-    )
-    trailing = (("grpc-status-details-bin", status.SerializeToString()),)
-    await context.abort(code, _printable(error.message), trailing)
-    raise AssertionError("abort returned")
-
-
-def _details(error: HostError) -> list[Message]:
-    details: list[Message] = [
-        error_details_pb2.ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=error.facts)
-    ]
-    if error.faults:
-        violations = [
-            error_details_pb2.BadRequest.FieldViolation(
-                field=fault.field, description=f"{fault.rule}; got {fault.got}"
-            )
-            for fault in error.faults
-        ]
-        details.append(error_details_pb2.BadRequest(field_violations=violations))
-    if error.retry_after_seconds is not None:
-        retry = error_details_pb2.RetryInfo()
-        retry.retry_delay.FromNanoseconds(round(error.retry_after_seconds * 1e9))
-        details.append(retry)
-    return details
-
-
-def _packed(message: Message) -> AnyMessage:
-    packed = AnyMessage()
-    packed.Pack(message)
-    return packed
-
-
-def _printable(text: str) -> str:
-    # gRPC percent-encodes the message; a limit keeps the headers below what peers accept.
-    return text if len(text) <= 1000 else text[:999] + "…"
-
-
 def refuse_missing(servicer: type) -> type:
     """Give every method that a servicer class does not have itself an answer: NOT_IMPLEMENTED."""
     base = servicer.__mro__[1]
@@ -282,13 +214,10 @@ def _refusal(rpc: str) -> Callable[[Any, Any, Context], Awaitable[NoReturn]]:
 
 
 __all__ = [
-    "CODES",
-    "ERROR_DOMAIN",
     "ROLES",
     "Authentication",
     "Context",
     "EdgeInterceptor",
-    "abort",
     "current_caller",
     "current_snapshot",
     "refuse_missing",
