@@ -5,6 +5,7 @@ the errors of `stores.errors`, and know nothing of gRPC, of runners or of the ho
 a protocol with its promises in a module of its own; `stores.sql` implements them.
 """
 
-from stores.opening import Stores, open_stores
+from stores.opened import Stores
+from stores.opening import open_stores
 
 __all__ = ["Stores", "open_stores"]

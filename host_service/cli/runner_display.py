@@ -7,7 +7,7 @@ from runmesh.v1 import discovery_pb2
 from host_service.cli.display import print_table, words
 from host_service.cli.failures import one_line
 from host_service.cli.json_output import Json, to_json
-from host_service.cli.runners import Listed
+from host_service.cli.listed import Listed
 from host_service.cli.times import how_long_ago
 
 

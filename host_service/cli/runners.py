@@ -1,24 +1,16 @@
 """`runmesh runners`: the runners of the mesh and the processes that serve them."""
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from host_service.cli.listed import Listed
 from host_service.cli.options import AddressOption, DataOption, InsecureOption, JsonOption, target
 
 if TYPE_CHECKING:
     from runmesh.v1 import discovery_pb2
 
     from host_service.cli.connection import HostConnection
-
-
-class Listed(StrEnum):
-    """What there is to list of a mesh."""
-
-    RUNNERS = "runners"
-    INSTANCES = "instances"
-    FAULTS = "faults"
 
 
 def add_to(application: typer.Typer) -> None:

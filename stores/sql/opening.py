@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError
 
 from stores.errors import InvalidDatabaseUrl
-from stores.opening import Stores
+from stores.opened import Stores
 from stores.sql.catalogue import SqlCatalogue
 from stores.sql.connection import Connection, Database
 from stores.sql.dialect import Dialect
