@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from runmesh.admin.v1 import admin_pb2, admin_pb2_grpc
@@ -77,14 +77,24 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self._check.require(request)
         agents = [wire.agent_from_message(message) for message in request.agents]
         bindings = [wire.binding_from_message(message) for message in request.bindings]
+        runners = self._runners_of(agents)
         changes = await self._directory.apply(agents, bindings, dry_run=request.dry_run)
-        secret = {agent.id: self._secret_fields(agent.runner_id) for agent in agents}
         return admin_pb2.ApplyResponse(
             changes=[
-                wire.change_message(change, secret_fields=secret.get(change.id, frozenset()))
+                wire.change_message(
+                    change, is_secret=self._secrecy(runners.get(change.id, frozenset()))
+                )
                 for change in changes
             ]
         )
+
+    def _runners_of(self, agents: Sequence[Agent]) -> Mapping[str, frozenset[str]]:
+        """Return, by agent, the runners it is to have and has: both know what is secret in it."""
+        before = self._directory.agents
+        return {
+            agent.id: frozenset({agent.runner_id, before.get(agent.id, agent).runner_id})
+            for agent in agents
+        }
 
     async def GetAgent(
         self, request: admin_pb2.GetAgentRequest, context: Context
@@ -229,19 +239,22 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
 
     def _shown(self, agent: Agent) -> admin_pb2.Agent:
         """Return an agent without the values of its secret configuration fields."""
-        secret = self._secret_fields(agent.runner_id)
-        if not secret:
-            return wire.agent_message(agent, config_json=agent.config_json)
-        config = {
-            name: value
-            for name, value in json.loads(agent.config_json).items()
-            if name not in secret
-        }
-        return wire.agent_message(agent, config_json=json.dumps(config, ensure_ascii=False))
+        is_secret = self._secrecy({agent.runner_id})
+        config = json.loads(agent.config_json)
+        shown = {name: value for name, value in config.items() if not is_secret(name)}
+        same = len(shown) == len(config)
+        return wire.agent_message(
+            agent,
+            config_json=agent.config_json if same else json.dumps(shown, ensure_ascii=False),
+        )
 
-    def _secret_fields(self, runner_id: str) -> frozenset[str]:
-        schema = self._schemas.of(runner_id)
-        return schema.secret_names if schema is not None else frozenset()
+    def _secrecy(self, runner_ids: Iterable[str]) -> Callable[[str], bool]:
+        """Return what tells whether a configuration field is secret to any of some runners.
+
+        As long as a runner is not known, each field may be.
+        """
+        schemas = [self._schemas.of(runner_id) for runner_id in runner_ids]
+        return lambda name: any(schema is None or name in schema.secret_names for schema in schemas)
 
 
 def _descending(key: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from google.protobuf.internal.enum_type_wrapper import _EnumTypeWrapper as Enum
 
 Number = TypeVar("Number", bound=int)
+
+# What stands for a value that is not shown: JSON, as every value of a change.
+_HIDDEN = '"***"'
 
 # `results` has this number in DispatchResponse and in WatchRunResponse: field 2, length-delimited.
 _RESULTS_TAG = b"\x12"
@@ -229,19 +232,14 @@ def binding_message(binding: Binding) -> admin_pb2.Binding:
     )
 
 
-def change_message(change: Change, *, secret_fields: frozenset[str]) -> admin_pb2.Change:
+def change_message(change: Change, *, is_secret: Callable[[str], bool]) -> admin_pb2.Change:
     """Return a change as the contract has it; values of secret fields are not shown."""
     fields = []
     for path, before, after in change.fields:
-        is_secret = path.removeprefix("config.").partition(".")[
-            0
-        ] in secret_fields and path.startswith("config.")
-        shown_before, shown_after = (
-            '"***"' if is_secret and value is not None else value for value in (before, after)
-        )
-        fields.append(
-            admin_pb2.FieldChange(field=path, before_json=shown_before, after_json=shown_after)
-        )
+        scope, _, rest = path.partition(".")
+        if scope == "config" and is_secret(rest.partition(".")[0]):
+            before, after = (_HIDDEN if each is not None else None for each in (before, after))
+        fields.append(admin_pb2.FieldChange(field=path, before_json=before, after_json=after))
     return admin_pb2.Change(
         object=change.object,
         id=change.id,

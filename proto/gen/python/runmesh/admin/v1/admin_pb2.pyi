@@ -636,7 +636,7 @@ Global___Change: _TypeAlias = Change  # noqa: Y015
 
 @_typing.final
 class FieldChange(_message.Message):
-    """A field that differs. Values of secret fields are not shown."""
+    """A field that differs. Values of fields that are, or may be, secret are not shown."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -702,7 +702,9 @@ class GetAgentResponse(_message.Message):
     AGENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def agent(self) -> Global___Agent:
-        """Required. The agent. Values of secret configuration fields are left out."""
+        """Required. The agent. Values of secret configuration fields are left out; as long as its runner is not known, any field
+        may be one.
+        """
 
     def __init__(
         self,
@@ -755,7 +757,7 @@ class ListAgentsResponse(_message.Message):
     """Optional. Empty at the end."""
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Agent]:
-        """Optional. The agents. Values of secret configuration fields are left out."""
+        """Optional. The agents. Values of configuration fields that are, or may be, secret are left out."""
 
     def __init__(
         self,
