@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -134,7 +134,7 @@ def agent_from_message(message: admin_pb2.Agent) -> Agent:
         knowledge_bases=tuple(resources.knowledge_bases),
         skills=tuple(resources.skills.names) if resources.HasField("skills") else None,
         storage_areas=(
-            frozenset(enum_word(manifest_pb2.StorageArea, area) for area in resources.storage.areas)
+            _enum_words(manifest_pb2.StorageArea, resources.storage.areas)
             if has_areas
             else defaults.storage_areas
         ),
@@ -143,10 +143,7 @@ def agent_from_message(message: admin_pb2.Agent) -> Agent:
         approval=enum_word(admin_pb2.ApprovalPolicy, resources.approval) or defaults.approval,
         state_enabled=message.state.enabled if message.state.HasField("enabled") else True,
         state_scopes=(
-            frozenset(
-                Scope(enum_word(admin_pb2.StatePolicyScope, scope))
-                for scope in message.state.scopes
-            )
+            frozenset(map(Scope, _enum_words(admin_pb2.StatePolicyScope, message.state.scopes)))
             if has_scopes
             else defaults.state_scopes
         ),
@@ -301,8 +298,17 @@ def fault_messages(faults: Sequence[ManifestFault]) -> list[discovery_pb2.Manife
 
 
 def enum_word(enum: Enum[Any], number: int) -> str:
-    """Return the host's word for an enum value: `plugin` for STORAGE_AREA_PLUGIN, "" for none."""
-    return "" if number == 0 else enum.Name(number).removeprefix(_prefix(enum)).lower()
+    """Return the host's word for an enum value: `plugin` for STORAGE_AREA_PLUGIN.
+
+    Empty for none, and for one of a later version, which means nothing here.
+    """
+    if number == 0 or number not in enum.values():
+        return ""
+    return enum.Name(number).removeprefix(_prefix(enum)).lower()
+
+
+def _enum_words(enum: Enum[Any], numbers: Iterable[int]) -> frozenset[str]:
+    return frozenset(word for number in numbers if (word := enum_word(enum, number)))
 
 
 def enum_number(enum: Enum[Number], word: str) -> Number:
