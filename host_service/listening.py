@@ -99,6 +99,20 @@ def refuse_open(host: str, *, insecure: bool, option: str) -> None:
         )
 
 
+def probe_grpc(address: str, *, insecure: bool) -> None:
+    """Find out whether an address may be listened on, before anything is started for it.
+
+    Raises:
+        StartupError: As `bind_grpc`.
+    """
+    if address.startswith("unix:"):
+        SocketClaim(_socket_path(address)).release()
+        return
+    host, port = split_address(address, "--grpc")
+    refuse_open(host, insecure=insecure, option="--grpc")
+    _listener(host, port, address, "--grpc").close()
+
+
 def bind_grpc(
     server: grpc.aio.Server, address: str, *, insecure: bool
 ) -> tuple[str, SocketClaim | None]:
@@ -154,12 +168,16 @@ def bind_http(address: str, *, insecure: bool) -> tuple[socket.socket, str]:
     """
     host, port = split_address(address, "--http")
     refuse_open(host, insecure=insecure, option="--http")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise StartupError(
-            f"{address} cannot be listened on ({error.strerror})", "choose another --http"
-        ) from error
+    listener = _listener(host, port, address, "--http")
     bound = listener.getsockname()[1]
     return listener, f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
+
+
+def _listener(host: str, port: int, address: str, option: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise StartupError(
+            f"{address} cannot be listened on ({error.strerror})", f"choose another {option}"
+        ) from error

@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -38,7 +39,7 @@ from host_service.grpc_serving import end_calls, register, say_serving
 from host_service.identity import new_id
 from host_service.interceptors import Authentication, EdgeInterceptor
 from host_service.limits import Limits
-from host_service.listening import bind_grpc, bind_http, bind_socket
+from host_service.listening import bind_grpc, bind_http, bind_socket, probe_grpc
 from host_service.logs import set_up_logging
 from host_service.readiness import Readiness
 from host_service.registry.channel import SERVER_OPTIONS
@@ -198,6 +199,8 @@ class _Builder:
         stack.callback(self._telemetry.close)
 
     async def build(self) -> Host:
+        probe_grpc(self._settings.grpc_address, insecure=self._settings.insecure)
+        http = self._bind_http()
         # Plugins take longer to start than the database to open: neither waits for the other.
         registry, supervisor = await self._start_plugins()
         stores = await self._open_stores()
@@ -231,7 +234,7 @@ class _Builder:
         await self._serve(server, edge, orchestrator, stores, health_servicer)
         readiness = Readiness(stores=stores, supervisor=supervisor)
         self._settle(readiness, health_servicer)
-        http_address = self._serve_http(readiness)
+        http_address = self._serve_http(http, readiness)
         return self._announce(grpc_address, socket_address, http_address)
 
     async def _start_plugins(self) -> tuple[Registry, Supervisor]:
@@ -365,10 +368,18 @@ class _Builder:
         task = asyncio.create_task(settle())
         self._stack.callback(task.cancel)
 
-    def _serve_http(self, readiness: Readiness) -> str:
-        if not self._settings.http_address:
+    def _bind_http(self) -> tuple[socket.socket, str] | None:
+        address = self._settings.http_address
+        if not address:
+            return None
+        listener, bound = bind_http(address, insecure=self._settings.insecure)
+        self._stack.callback(listener.close)
+        return listener, bound
+
+    def _serve_http(self, http: tuple[socket.socket, str] | None, readiness: Readiness) -> str:
+        if http is None:
             return ""
-        listener, address = bind_http(self._settings.http_address, insecure=self._settings.insecure)
+        listener, address = http
         server = HttpServer(listener=listener, readiness=readiness.missing)
         server.start()
         self._stack.push_async_callback(server.stop)
