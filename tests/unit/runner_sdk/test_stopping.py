@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -341,6 +342,35 @@ async def test_code_that_goes_on_yielding_for_nobody_is_closed() -> None:
 
     assert witness.errors == [GeneratorExit]
     assert tasks[0] is tasks[1], "what was entered in a task is left in the same one"
+
+
+async def test_plain_code_that_goes_on_yielding_for_nobody_is_closed() -> None:
+    witness = Witness()
+
+    @agent_runner
+    def goes_on(ctx: RunContext) -> Iterator[Result]:
+        try:
+            while True:
+                try:
+                    yield ctx.delta("are you there?")
+                    witness.start_from_thread()
+                    ctx.interrupted.wait_blocking(0.01)
+                except asyncio.CancelledError as error:
+                    witness.note(error)
+        except GeneratorExit as error:
+            witness.note(error)
+            raise
+        finally:
+            time.sleep(0.05)
+            witness.end_from_thread()
+
+    async with serving(goes_on) as host:
+        call = host.start("hi")
+        await _leave(call, await _begin(call, witness))
+        await _all_ended(host)
+        assert witness.ended.is_set(), "the run is not over while its thread cleans up"
+
+    assert witness.errors == [asyncio.CancelledError, GeneratorExit]
 
 
 async def test_callers_that_leave_again_and_again_leave_nothing_behind() -> None:
