@@ -179,5 +179,6 @@ def _listener(host: str, port: int, address: str, option: str) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise StartupError(
-            f"{address} cannot be listened on ({error.strerror})", f"choose another {option}"
+            f"{address} cannot be listened on ({os.strerror(error.errno or 0)})",
+            f"choose another {option}",
         ) from error

@@ -68,6 +68,8 @@ class Delivery:
         progress: The text of messages in progress.
         uncommitted: Durable results that the ledger may not have yet, oldest first.
         first_delta_at: When the first delta came.
+        delivered: The largest number that readers were given, or are being given: everything up to
+            it is in the log's buffers, in `progress`, in `uncommitted` or in the ledger.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Delivery:
         self.progress = Progress(find_fault=self._checker.find_fault)
         self.uncommitted: deque[result_pb2.RunResult] = deque()
         self.first_delta_at: datetime | None = None
+        self.delivered = 0
         self._projector = Projector(
             run_id=run_id, runner_id=runner_id, event=event, progress=self.progress
         )
@@ -103,11 +106,6 @@ class Delivery:
         )
         self._warnings: list[RunWarning] = []
         self._unsaved_warnings: list[RunWarning] = []
-
-    @property
-    def delivered(self) -> int:
-        """The largest number delivered so far."""
-        return self._checker.delivered
 
     @property
     def usage(self) -> tuple[Usage, ...]:
@@ -195,6 +193,7 @@ class Delivery:
             )
 
     async def _show(self, response: run_pb2.RunResponse, *, has_text: bool) -> None:
+        self.delivered = self._checker.delivered
         if has_text:
             if self.first_delta_at is None:
                 self.first_delta_at = self._services.clock()
@@ -274,7 +273,7 @@ class Delivery:
             run_id=self._run_id,
             status=outcome.status,
             ended_at=now,
-            last_sequence=self.delivered,
+            last_sequence=self._checker.delivered,
             failure=outcome.failure,
             usage=self._projector.usage,
             warnings=self._take_warnings(),
@@ -287,7 +286,12 @@ class Delivery:
             items=tuple(each.item for each in projections if each.item is not None),
             entries=log_entries(records),
             first_delta_at=self.first_delta_at,
-            reserved_sequence=self.delivered,
+            reserved_sequence=self._checker.delivered,
         )
         response = run_pb2.RunResponse(results=[each.result for each in last])
-        return LastWords(end, facts, Batch(response.SerializeToString(), self.delivered))
+        return LastWords(end, facts, Batch(response.SerializeToString(), self._checker.delivered))
+
+    def show_last(self, words: LastWords) -> None:
+        """Show the end, which is committed, without waiting for readers to have room."""
+        self.delivered = words.end.last_sequence
+        self.log.deliver_last(words.batch)

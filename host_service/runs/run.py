@@ -411,4 +411,4 @@ class ActiveRun:
         )
         # The readers' patience does not hold up the end: it is in the ledger, and they are told of
         # it in any case.
-        self.log.deliver_last(words.batch)
+        self.delivery.show_last(words)

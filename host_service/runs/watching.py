@@ -50,7 +50,7 @@ class RunWatcher:
         # What is taken from memory and from the ledger is what the reader, which is made without a
         # pause in between, leaves out.
         shown = run.delivery.delivered
-        reader = run.log.subscribe(patient=False, after=shown)
+        reader = run.log.subscribe(patient=False, after=max(shown, after))
         try:
             in_memory = catch_up(run, after, limits=self._limits)
             stored = await self._stored(run_id, after, through=shown)
