@@ -7,8 +7,9 @@ takes a connection runs in the writer's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import attrgetter
+from typing import NamedTuple
 
 from stores.errors import InvalidRecord
 from stores.records import (
@@ -57,8 +58,7 @@ def check_belongs(event: EventRecord, run: RunRecord) -> None:
             raise InvalidRecord("run", field, f"must be its event's, {of_event!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedAcceptance:
+class EncodedAcceptance(NamedTuple):
     """The encoded rows of an acceptance."""
 
     event: Encoded
@@ -122,8 +122,7 @@ def _at(run: RunRecord, latest: int) -> RunRecord:
     return RunRecord(**values)
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedFacts:
+class EncodedFacts(NamedTuple):
     """The encoded rows of a run's facts."""
 
     owner: Encoded
@@ -218,16 +217,17 @@ def _checked(warnings: tuple[RunWarning, ...]) -> tuple[RunWarning, ...]:
 
 
 def _size(facts: RunFacts) -> int:
-    return (
-        sum(len(result.payload) for result in facts.results)
-        + sum(len(item.content) + len(item.text or "") for item in facts.items)
-        + sum(len(entry.payload) for entry in facts.entries)
-        + sum(len(point.text) + len(point.reasoning) for point in facts.checkpoints)
-    )
+    size = sum([len(result.payload) for result in facts.results])
+    if facts.items:
+        size += sum(len(item.content) + len(item.text or "") for item in facts.items)
+    if facts.entries:
+        size += sum(len(entry.payload) for entry in facts.entries)
+    if facts.checkpoints:
+        size += sum(len(point.text) + len(point.reasoning) for point in facts.checkpoints)
+    return size
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedEnd:
+class EncodedEnd(NamedTuple):
     """The encoded end of a run, with its last facts."""
 
     values: Encoded
