@@ -167,8 +167,9 @@ async def test_watcher_ahead_of_the_run_is_given_nothing_below_its_number(
     await run.sends(a_delta("a"))
     watching = watcher.watch("run-1", 3)
     joining = asyncio.ensure_future(anext(watching))
-    while not run.run.log.has_readers:
+    for _ in range(20):
         await asyncio.sleep(0)
+    assert run.run.log.has_readers
     await run.sends(a_delta("b"))
     await run.sends(a_delta("c"), a_delta("d"))
     assert results_of(await joining)[-1].sequence == 4
