@@ -180,9 +180,7 @@ def say(text: str) -> dict[str, Any]:
 END = {"send": [completed()]}
 
 
-def agent(
-    id: str, *, timeout_seconds: float | None = None, **fields: Any
-) -> admin_pb2.Agent:
+def agent(id: str, *, timeout_seconds: float | None = None, **fields: Any) -> admin_pb2.Agent:
     """An agent; on the echo runner unless another is named. `config` is an object."""
     config = fields.pop("config", None)
     made = admin_pb2.Agent(**({"id": id, "runner_id": ECHO} | fields))
@@ -227,9 +225,7 @@ class Caller:
         """Dispatches an event, and returns all that came of it."""
         return await collect(self.open(event, agent_id, **fields))
 
-    async def submit(
-        self, event: event_pb2.EventEnvelope, agent_id: str = ""
-    ) -> gateway_pb2.Run:
+    async def submit(self, event: event_pb2.EventEnvelope, agent_id: str = "") -> gateway_pb2.Run:
         """Submits an event, and returns its run."""
         request = gateway_pb2.SubmitEventRequest(event=event, agent_id=agent_id)
         return (await self.gateway.SubmitEvent(request, metadata=self.metadata)).run

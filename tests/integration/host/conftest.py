@@ -59,6 +59,43 @@ async def caller(host: HostProcess) -> AsyncIterator[Caller]:
         yield caller
 
 
+_NARROW = """\
+agents:
+- {id: default, runner_id: "plugin:runmesh/echo/default"}
+- {id: scripted, runner_id: "plugin:acme/scripted/default"}
+- {id: polite, runner_id: "plugin:acme/scripted/polite"}
+- {id: nowhere, runner_id: "plugin:acme/nowhere/default"}
+limits:
+  active_runs: 3
+  waiting_runs: 2
+  instance_wait_seconds: 0.3
+  interrupt_grace_seconds: 0.5
+  reader_buffer_bytes: 262144
+  reader_patience_seconds: 0.5
+  bookmark_seconds: 0.2
+  reserved_numbers: 64
+"""
+
+
+@pytest.fixture(scope="session")
+def narrow_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
+    """A host whose limits are so small that tests meet them."""
+    folder = tmp_path_factory.mktemp("narrow")
+    write_scripted_plugin(folder / "plugins")
+    host = HostProcess(folder / "data", plugins=folder / "plugins", config=_NARROW)
+    try:
+        yield host.start()
+    finally:
+        host.close()
+
+
+@pytest.fixture
+async def narrow(narrow_host: HostProcess) -> AsyncIterator[Caller]:
+    """An operator of the host with small limits."""
+    async with calling(narrow_host.addresses["grpc"], narrow_host.key) as caller:
+        yield caller
+
+
 @pytest.fixture
 async def stores(host: HostProcess) -> AsyncIterator[Stores]:
     """The database of the shared host, beside the host."""

@@ -61,7 +61,7 @@ class HostProcess:
     def start(self) -> Self:
         """Starts it, and returns when it would take an event."""
         self.launch()
-        wait_until(lambda: self._announced() or self.has_ended, seconds=_START_SECONDS)
+        wait_until(lambda: self.is_announced() or self.has_ended, seconds=_START_SECONDS)
         assert not self.has_ended, f"the host did not start:\n{self.log()}"
         wait_until(self._is_ready, seconds=_START_SECONDS)
         return self
@@ -135,7 +135,8 @@ class HostProcess:
         with opener.open(request, timeout=10) as answer:
             return answer.status, json.loads(answer.read())
 
-    def _announced(self) -> bool:
+    def is_announced(self) -> bool:
+        """Whether it has said where it listens."""
         try:
             self.addresses = json.loads((self.data / "host.json").read_text())
         except FileNotFoundError:

@@ -48,8 +48,11 @@ def refusal_of(error: grpc.aio.AioRpcError) -> Refusal:
         error_details_pb2.BadRequest(),
         error_details_pb2.RetryInfo(),
     )
-    found = [name for name, detail in (("info", info), ("bad", bad), ("retry", retry))
-             if any(each.Unpack(detail) for each in status.details)]
+    found = [
+        name
+        for name, detail in (("info", info), ("bad", bad), ("retry", retry))
+        if any(each.Unpack(detail) for each in status.details)
+    ]
     assert "info" in found
     assert info.domain == "runmesh"
     return Refusal(

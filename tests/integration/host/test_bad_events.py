@@ -103,7 +103,9 @@ async def test_request_without_an_event_is_refused(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"\xed\xa0\x80", b"a\xff\xfe", b"\xc0\x80b"], ids=["surrogate", "no UTF-8", "long form"]
+    "text",
+    [b"\xed\xa0\x80", b"a\xff\xfe", b"\xc0\x80b"],
+    ids=["surrogate", "no UTF-8", "long form"],
 )
 async def test_text_that_is_no_unicode_is_named(caller: Caller, text: bytes) -> None:
     # Protobuf's own encoders refuse to make these; other programs do not.
@@ -156,9 +158,7 @@ async def test_agent_that_is_not_there_is_not_found(caller: Caller) -> None:
 
 
 async def test_follow_up_that_is_not_offered_is_said_to_be_so(caller: Caller) -> None:
-    refusal = await refused(
-        caller.dispatch(message(), follow_up=gateway_pb2.FOLLOW_UP_INTERRUPT)
-    )
+    refusal = await refused(caller.dispatch(message(), follow_up=gateway_pb2.FOLLOW_UP_INTERRUPT))
     assert (refusal.code, refusal.reason) == ("UNIMPLEMENTED", "NOT_IMPLEMENTED")
 
 

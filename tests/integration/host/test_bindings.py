@@ -94,9 +94,7 @@ async def test_bindings_that_tie_are_refused_when_saved_and_nothing_is(caller: C
 
 async def test_one_binding_may_not_tie_with_one_that_is_there(caller: Caller) -> None:
     await caller.apply(bindings=[binding("there", "default", "tie.there")])
-    refusal = await refused(
-        caller.apply(bindings=[binding("comes-later", "default", "tie.there")])
-    )
+    refusal = await refused(caller.apply(bindings=[binding("comes-later", "default", "tie.there")]))
     assert refusal.reason == "BINDING_CONFLICT"
     assert "there" in refusal.message
     assert "comes-later" in refusal.message

@@ -77,7 +77,9 @@ async def test_times_of_a_run_follow_its_life(caller: Caller) -> None:
     answer = await caller.dispatch(message())
     run = answer.ended
     times = [run.created_at, run.started_at, run.first_delta_at, run.ended_at]
-    assert [each.ToNanoseconds() for each in times] == sorted(each.ToNanoseconds() for each in times)
+    assert [each.ToNanoseconds() for each in times] == sorted(
+        each.ToNanoseconds() for each in times
+    )
     assert all(each.seconds for each in times)
     assert run.deadline.ToSeconds() - run.started_at.ToSeconds() in {299, 300, 301}
     assert run.instance_id

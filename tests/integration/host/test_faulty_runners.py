@@ -195,7 +195,9 @@ def replacing(old: bytes, new: bytes) -> dict[str, list[str]]:
 
 
 async def test_text_that_stores_cannot_hold_is_mended_with_a_warning(caller: Caller) -> None:
-    call = {"toolCallStarted": {"callId": "1", "toolName": "t", "parametersJson": '{"a": "XXXXXX"}'}}
+    call = {
+        "toolCallStarted": {"callId": "1", "toolName": "t", "parametersJson": '{"a": "XXXXXX"}'}
+    }
     answer = await caller.dispatch(
         scripted(
             {"send": [delta("aXb")], **replacing(b"X", b"\0")},
@@ -207,7 +209,6 @@ async def test_text_that_stores_cannot_hold_is_mended_with_a_warning(caller: Cal
     )  # fmt: skip
     check_end(answer, COMPLETED)
     assert answer.messages == ["a\ufffdbc\ufffd"]
-    print(answer.ended.warnings, answer.results)
     assert answer.warnings == ["text_repaired"] * 3
     started = next(each for each in answer.results if each.HasField("tool_call_started"))
     assert "\\u0000" not in started.tool_call_started.parameters_json
@@ -263,9 +264,7 @@ async def test_crash_costs_only_the_runs_of_its_own_plugin(caller: Caller, tmp_p
     go = tmp_path / "go"
     call = caller.open(scripted(say("other "), {"await": str(go)}, say("lives"), END), "scripted")
     answer = await collect_until(call, lambda so_far: so_far.shown == "other ")
-    pending = [
-        caller.open(scripted(say("x"), {"sleep": 3600}), "other") for _ in range(5)
-    ]
+    pending = [caller.open(scripted(say("x"), {"sleep": 3600}), "other") for _ in range(5)]
     for each in pending:
         await collect_until(each, lambda so_far: so_far.shown == "x")
     crash = await caller.dispatch(scripted({"exit": 9}), "other")
@@ -292,4 +291,8 @@ async def test_a_killed_runner_is_told_with_its_signal(caller: Caller, host: Hos
 def _serves(process: Process, plugin_id: str) -> bool:
     environment = Path(f"/proc/{process.pid}/environ").read_bytes()
     wanted = f"RUNMESH_PLUGIN_ID={plugin_id}".encode()
-    return wanted in environment and "scripted.py" in process.command and "guardian" not in process.command
+    return (
+        wanted in environment
+        and "scripted.py" in process.command
+        and "guardian" not in process.command
+    )

@@ -22,9 +22,7 @@ async def listed(caller: Caller) -> AsyncIterator[list[gateway_pb2.Run]]:
         (await caller.dispatch(message(f"run {number}", bot_id="lists"), "listed")).ended
         for number in range(6)
     ]
-    runs.append(
-        (await caller.dispatch(message("fails", bot_id="lists"), "listed-failing")).ended
-    )
+    runs.append((await caller.dispatch(message("fails", bot_id="lists"), "listed-failing")).ended)
     yield runs
 
 

@@ -141,7 +141,9 @@ async def test_token_dies_with_its_run(caller: Caller, tmp_path: Path, ending: s
         assert refusal.code == refusal.reason == "UNAUTHENTICATED"
 
 
-async def test_tokens_are_nowhere_to_be_read(caller: Caller, host: HostProcess, tmp_path: Path) -> None:
+async def test_tokens_are_nowhere_to_be_read(
+    caller: Caller, host: HostProcess, tmp_path: Path
+) -> None:
     async with live_run(caller, "scripted", tmp_path / "go") as run:
         kept = [path for path in host.data.rglob("*") if path.is_file()]
         for path in kept:

@@ -86,8 +86,11 @@ async def test_run_under_way_is_joined_at_any_number_in_the_middle_of_a_message(
 
 async def test_reader_that_comes_back_gets_the_rest_once(caller: Caller, tmp_path: Path) -> None:
     go = [tmp_path / f"go-{number}" for number in range(len(PIECES))]
-    steps = [step for piece, file in zip(PIECES, go, strict=True)
-             for step in (say(piece), {"await": str(file)})]
+    steps = [
+        step
+        for piece, file in zip(PIECES, go, strict=True)
+        for step in (say(piece), {"await": str(file)})
+    ]
     call = caller.open(scripted(*steps, END), agent_id="scripted")
     seen = await collect_until(call, lambda so_far: bool(so_far.results))
     call.cancel()

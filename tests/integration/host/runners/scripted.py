@@ -8,6 +8,7 @@ A step is an object with one name:
                          version has
                          version has. Beside it, `replace: [BASE64, BASE64]` changes the frame's bytes
     raw: BASE64          one frame of these bytes, whatever they are; a number: of so many zeros
+    flood: [M, N, BYTES] M messages, each of N deltas of so many bytes and then whole
     tell: NAME           a delta that says, as JSON, what the runner was given: `access`, `time`
     sleep: SECONDS
     await: PATH          until there is such a file
@@ -25,7 +26,7 @@ import json
 import os
 import signal
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,10 @@ class ScriptedRun:
                     yield _replaced(frame, *more)
                 case "raw":
                     yield bytes(value) if isinstance(value, int) else base64.b64decode(value)
+                case "flood":
+                    for number in range(value[0]):
+                        for frame in self._message(f"m{number}", *value[1:]):
+                            yield frame
                 case "tell":
                     text = json.dumps(self._told(value))
                     yield run_pb2.RunResponse(
@@ -135,6 +140,13 @@ class ScriptedRun:
                     )
                 case _:
                     await self._wait(name, value)
+
+    def _message(self, id: str, count: int, size: int) -> Iterator[run_pb2.RunResponse]:
+        text = "x" * size
+        results: list[Script] = [{"messageDelta": {"messageId": id, "text": text}}] * count
+        whole = {"role": "CHAT_ROLE_ASSISTANT", "messageId": id, "parts": [{"text": text * count}]}
+        for result in (*results, {"messageCompleted": {"message": whole}}):
+            yield run_pb2.RunResponse(results=[self._result(dict(result))])
 
     async def _wait(self, name: str, value: Any) -> None:
         match name:
