@@ -63,10 +63,24 @@ def register(
     reflection.enable_server_reflection((*SERVICES, *_STANDARD_SERVICES), server)
 
 
+async def make_health_servicer() -> health.aio.HealthServicer:
+    """Make what answers health checks; it says NOT_SERVING until `say_serving`."""
+    health_servicer = health.aio.HealthServicer()
+    await _say(health_servicer, health_pb2.HealthCheckResponse.NOT_SERVING)
+    return health_servicer
+
+
 async def say_serving(health_servicer: health.aio.HealthServicer) -> None:
     """Let health checks say SERVING."""
+    await _say(health_servicer, health_pb2.HealthCheckResponse.SERVING)
+
+
+async def _say(
+    health_servicer: health.aio.HealthServicer,
+    status: health_pb2.HealthCheckResponse.ServingStatus.ValueType,
+) -> None:
     for service in ("", *SERVICES):
-        await health_servicer.set(service, health_pb2.HealthCheckResponse.SERVING)
+        await health_servicer.set(service, status)
 
 
 async def end_calls(server: grpc.aio.Server, edge: EdgeInterceptor) -> None:

@@ -35,7 +35,7 @@ from host_service.data_folder import DataFolder, HostAddresses
 from host_service.discovery import DiscoveryServicer
 from host_service.errors import StartupError
 from host_service.gateway import GatewayServicer
-from host_service.grpc_serving import end_calls, register, say_serving
+from host_service.grpc_serving import end_calls, make_health_servicer, register, say_serving
 from host_service.identity import new_id
 from host_service.interceptors import Authentication, EdgeInterceptor
 from host_service.limits import Limits
@@ -222,7 +222,7 @@ class _Builder:
             services=services,
             admission=Admission(active=self._limits.active_runs, waiting=self._limits.waiting_runs),
         )
-        health_servicer = health.aio.HealthServicer()
+        health_servicer = await make_health_servicer()
         register(
             server,
             gateway=self._gateway(orchestrator, stores),
