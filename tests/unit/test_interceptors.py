@@ -20,7 +20,6 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from opentelemetry.trace import format_trace_id, get_current_span
 from runmesh.admin.v1 import admin_pb2, admin_pb2_grpc
 from runmesh.v1 import (
-    attach_pb2,
     attach_pb2_grpc,
     discovery_pb2,
     discovery_pb2_grpc,
@@ -485,7 +484,7 @@ def test_nobody_is_anybodys_run_outside_of_a_call() -> None:
 
 async def test_attach_is_not_offered_and_says_so(edge: Edge) -> None:
     stub: Any = attach_pb2_grpc.AttachServiceStub(edge.channel)
-    call = stub.Attach(iter([attach_pb2.AttachRequest()]))
+    call = stub.Attach()
     told = await refusal(call.read())
     assert (told.code, told.reason) == (grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED")
 
