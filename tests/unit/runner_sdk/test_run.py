@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
-from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from runmesh.v1 import context_pb2, run_pb2
 from runmesh.v1.result_pb2 import RunResult
@@ -248,24 +247,12 @@ async def test_blocking_code_in_a_plain_run_does_not_block_health_checks() -> No
         assert (await reader).text == "x"
 
 
-async def test_a_quiet_run_survives_pings_and_a_large_input() -> None:
+async def test_an_input_of_megabytes_comes_through() -> None:
     @agent_runner
-    async def thinks(ctx: RunContext) -> Result:
-        await asyncio.sleep(0.4)
+    async def measures(ctx: RunContext) -> Result:
         return ctx.reply(str(len(ctx.text)))
 
-    async with serving(thinks) as host:
-        # A client that pings a quiet stream far more often than gRPC's own limits allow.
-        assert host._address is not None
-        options = [
-            ("grpc.max_send_message_length", 16 * 1024 * 1024),
-            ("grpc.keepalive_time_ms", 20),
-            ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.keepalive_permit_without_calls", 1),
-        ]
-        host._channels._channels[host._address] = aio.insecure_channel(
-            host._address, options=options
-        )
+    async with serving(measures) as host:
         outcome = await host.run("x" * 6_000_000)
 
     assert outcome.text == "6000000"

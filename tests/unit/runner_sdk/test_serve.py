@@ -219,6 +219,27 @@ async def test_standard_services_are_served() -> None:
     assert servers.server
 
 
+async def test_a_host_may_ping_a_quiet_connection_as_often_as_it_likes() -> None:
+    def frame(kind: int, payload: bytes = b"") -> bytes:
+        return len(payload).to_bytes(3, "big") + bytes([kind, 0]) + bytes(4) + payload
+
+    ping, goaway, settings = 6, 7, 4
+    async with serving(idle) as host:
+        name, _, port = (host._address or "").rpartition(":")
+        reader, writer = await asyncio.open_connection(name, int(port))
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings))
+        for _ in range(10):
+            writer.write(frame(ping, bytes(8)))
+            kind = -1
+            while kind != ping:
+                head = await asyncio.wait_for(reader.readexactly(9), 5)
+                await reader.readexactly(int.from_bytes(head[:3], "big"))
+                kind = head[3]
+                assert kind != goaway, "the connection was ended for its pings"
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_a_handshake_picks_a_version_and_names_the_instance() -> None:
     async with serving(idle) as host:
         stub = discovery_pb2_grpc.DiscoveryServiceStub(host.channel)

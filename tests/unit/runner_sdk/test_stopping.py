@@ -370,7 +370,8 @@ async def test_plain_code_that_goes_on_yielding_for_nobody_is_closed() -> None:
         await _all_ended(host)
         assert witness.ended.is_set(), "the run is not over while its thread cleans up"
 
-    assert witness.errors == [asyncio.CancelledError, GeneratorExit]
+    # A result that was on its way may have brought the end before the cancellation.
+    assert witness.errors in ([asyncio.CancelledError, GeneratorExit], [GeneratorExit])
 
 
 async def test_callers_that_leave_again_and_again_leave_nothing_behind() -> None:

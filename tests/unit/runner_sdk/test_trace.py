@@ -1,5 +1,7 @@
 """The host's trace goes through a runner and comes back with its calls."""
 
+import asyncio
+import contextvars
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +18,7 @@ from runner_sdk.testing import StandInHost
 from tests.unit.runner_sdk.loopback import serving
 
 _TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+_NOTHING = api.GetPromptRequest()
 _PARENT = f"00-{_TRACE_ID}-b7ad6b7169203331-01"
 
 
@@ -63,6 +66,19 @@ async def test_without_a_tracer_provider_the_trace_is_passed_on_as_it_is(
 
     assert call.metadata["traceparent"] == _PARENT
     assert call.metadata["tracestate"] == "acme=1"
+
+
+async def test_a_call_from_outside_the_runs_own_code_is_in_its_trace_too() -> None:
+    @agent_runner
+    async def asks_aside(ctx: RunContext) -> None:
+        elsewhere = contextvars.Context()
+        await asyncio.create_task(ctx.host.call("GetPrompt", _NOTHING), context=elsewhere)
+
+    async with serving(asks_aside) as host:
+        await _run(host)
+        [call] = host.calls
+
+    assert call.metadata["traceparent"] == _PARENT
 
 
 async def test_a_run_without_a_trace_calls_without_one() -> None:
