@@ -7,10 +7,17 @@ from collections.abc import Callable, Mapping
 import pytest
 import uvloop
 
+from tests.time_limits import limit_asynchronous_tests
+
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Runs every asynchronous test on the loop that host and SDK use."""
     return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Lets no asynchronous test wait for ever."""
+    limit_asynchronous_tests(items)
 
 
 @pytest.fixture(autouse=True)

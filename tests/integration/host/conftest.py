@@ -11,6 +11,7 @@ from tests.integration.host.calls import Caller, calling
 from tests.integration.host.host_process import HostProcess
 from tests.integration.host.plugins import write_scripted_plugin
 
+ECHO = "plugin:runmesh/echo/default"
 FAULTS = (
     "error",
     "exception",
@@ -34,7 +35,7 @@ agents:
 - {id: brief, runner_id: "plugin:acme/scripted/default", timeout: 1s}
 - {id: endless, runner_id: "plugin:acme/scripted/default", timeout: 0s}
 """ + "".join(
-    f'- {{id: echo-{fault}, runner_id: "plugin:runmesh/echo/default", config: {{failure: {fault}}}}}\n'
+    f'- {{id: echo-{fault}, runner_id: "{ECHO}", config: {{failure: {fault}}}}}\n'
     for fault in FAULTS
 )
 
@@ -71,7 +72,7 @@ limits:
   instance_wait_seconds: 0.3
   interrupt_grace_seconds: 0.5
   reader_buffer_bytes: 262144
-  reader_patience_seconds: 0.5
+  reader_patience_seconds: 1.0
   bookmark_seconds: 0.2
   reserved_numbers: 64
 """

@@ -150,6 +150,6 @@ class HostProcess:
 class _AnyStatus(urllib.request.HTTPErrorProcessor):
     """Takes every status for an answer."""
 
-    def http_response(self, request: Any, response: Any) -> Any:
-        """Return the response as it is."""
+    def http_response(self, request: Any, response: Any) -> Any:  # noqa: ARG002 - its signature
+        """Returns the response as it is."""
         return response

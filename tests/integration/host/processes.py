@@ -1,6 +1,5 @@
 """Processes and their open sockets, as Linux shows them."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +76,7 @@ def open_files(pid: int) -> Iterator[str]:
     """What the descriptors of a process stand for."""
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:
-            yield os.readlink(descriptor)
+            yield str(descriptor.readlink())
         except FileNotFoundError:
             continue
 

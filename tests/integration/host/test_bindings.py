@@ -26,8 +26,8 @@ async def bindings_of(caller: Caller) -> set[str]:
 
 
 async def delete(caller: Caller, *ids: str) -> None:
-    for id in ids:
-        request = admin_pb2.DeleteBindingRequest(binding_id=id)
+    for binding_id in ids:
+        request = admin_pb2.DeleteBindingRequest(binding_id=binding_id)
         await caller.admin.DeleteBinding(request, metadata=caller.metadata)
 
 
@@ -115,9 +115,9 @@ async def test_tie_that_came_to_be_some_other_way_is_refused_at_dispatch(
     caller: Caller, stores: Stores, kind: str
 ) -> None:
     document = '{"scope": {}, "event_types": ["tie.smuggled"], "filters": []}'
-    for id in ("smuggled-a", "smuggled-b"):
+    for binding_id in ("smuggled-a", "smuggled-b"):
         await stores.catalogue.put_binding(
-            BindingRecord(id=id, agent_id="default", document=document)
+            BindingRecord(id=binding_id, agent_id="default", document=document)
         )
     # A host reads its catalogue again with every change that comes through it.
     await delete(caller, "no-such-binding")

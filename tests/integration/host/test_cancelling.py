@@ -109,5 +109,7 @@ async def test_other_runs_go_on(caller: Caller, tmp_path: Path) -> None:
 
 
 async def _until_running(caller: Caller, run_id: str) -> None:
-    while (await caller.get(run_id)).status != gateway_pb2.RUN_STATUS_RUNNING:
-        await asyncio.sleep(0.01)
+    async def runs() -> bool:
+        return (await caller.get(run_id)).status == gateway_pb2.RUN_STATUS_RUNNING
+
+    await eventually(runs)

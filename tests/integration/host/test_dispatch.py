@@ -1,11 +1,12 @@
 """Events in, results out: what every caller relies on."""
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
 from runmesh.v1 import gateway_pb2
 
-from stores.opening import Stores
+from stores import Stores
 from tests.integration.host.calls import (
     END,
     Caller,
@@ -43,7 +44,7 @@ async def test_delivered_numbers_count_up_from_one_without_a_gap(caller: Caller)
     answer = await caller.dispatch(message("one two three four five six"))
     covered = [(each.first_sequence, each.sequence) for each in answer.results]
     assert covered[0][0] == 1
-    for (first, last), (next_first, _) in zip(covered, covered[1:], strict=False):
+    for (first, last), (next_first, _) in pairwise(covered):
         assert first <= last
         assert next_first == last + 1
     assert answer.ended.last_sequence == covered[-1][1]

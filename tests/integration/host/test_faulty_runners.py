@@ -1,4 +1,4 @@
-"""Runners that break the contract: the run ends with the fault's name, what was shown stays, others go on."""
+"""Runners that break the contract: the run ends by the fault's name and keeps what was shown."""
 
 import base64
 import os
@@ -33,7 +33,7 @@ BEFORE = "Before the fault. "
 
 
 def check_end(answer: Answer, status: gateway_pb2.RunStatus.ValueType) -> None:
-    """Fails unless an answer ended as any answer must: one terminal result, last, as the run has it."""
+    """Fails unless an answer ended as any must: one terminal result, last, as the run has it."""
     answer.check_numbers()
     assert answer.items[-1] == "ended"
     assert answer.ended.status == status

@@ -4,6 +4,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
@@ -45,7 +46,8 @@ async def test_host_that_is_well_says_so_by_grpc(caller: Caller) -> None:
 
 
 async def test_every_service_is_listed_by_reflection(caller: Caller) -> None:
-    stub = reflection_pb2_grpc.ServerReflectionStub(caller.channel)
+    channel: Any = caller.channel
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     answers = [each async for each in stub.ServerReflectionInfo(iter([request]))]
     listed = {each.name for each in answers[0].list_services_response.service}
@@ -57,10 +59,9 @@ async def test_every_service_is_listed_by_reflection(caller: Caller) -> None:
 
 
 async def test_channels_can_be_looked_at(caller: Caller) -> None:
-    answer = await channelz_pb2_grpc.ChannelzStub(caller.channel).GetServers(
-        channelz_pb2.GetServersRequest()
-    )
-    assert answer.server
+    channel: Any = caller.channel
+    stub: Any = channelz_pb2_grpc.ChannelzStub(channel)
+    assert (await stub.GetServers(channelz_pb2.GetServersRequest())).server
 
 
 async def test_host_whose_plugins_are_starting_is_alive_and_not_ready(

@@ -1,7 +1,6 @@
 """API keys: who may call what, and how far each reaches."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -134,10 +133,10 @@ async def test_what_is_wrong_with_a_key_is_not_told(caller: Caller) -> None:
 
 
 @pytest.fixture
-async def limited(caller: Caller) -> AsyncIterator[Caller]:
+async def limited(caller: Caller) -> Caller:
     """Somebody whose key, though an operator's, is limited to one workspace and one bot."""
     _, key = await caller.new_key(OPERATOR, workspace_id="mine", bot_id="bot")
-    yield caller.with_key(key)
+    return caller.with_key(key)
 
 
 async def test_key_limited_to_a_place_sends_events_only_there(

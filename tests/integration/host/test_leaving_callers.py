@@ -1,6 +1,5 @@
-"""Callers that go away in the middle: what becomes of their runs, and of what they held in the host."""
+"""Callers that go away in the middle: what becomes of their runs, and of what they held."""
 
-import asyncio
 from pathlib import Path
 
 import grpc.aio
@@ -94,20 +93,18 @@ async def test_connection_that_is_cut_leaves_nothing_behind(
             await collect_until(watcher, lambda so_far: bool(so_far.items))
             # Nobody says goodbye: the channel is closed under both calls.
 
-    async def active() -> int:
+    async def idle() -> bool:
         asked = await caller.admin.GetHost(admin_pb2.GetHostRequest(), metadata=caller.metadata)
-        return asked.active_runs
+        return asked.active_runs == 0
 
-    async def settled() -> int:
-        async with asyncio.timeout(20):
-            while await active():
-                await asyncio.sleep(0.02)
+    def descriptors() -> int:
         return len(list(open_files(host.pid)))
 
     for _ in range(3):
         await leave()
-    before = await settled()
+    await eventually(idle)
+    before = descriptors()
     for _ in range(20):
         await leave()
-    await settled()
-    await eventually(lambda: len(list(open_files(host.pid))) <= before + 2)
+    await eventually(idle)
+    await eventually(lambda: descriptors() <= before + 2)

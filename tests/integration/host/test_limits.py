@@ -20,13 +20,14 @@ from tests.integration.host.calls import (
     whole,
 )
 from tests.integration.host.refusals import Refusal, refusal_of, refused
+from tests.integration.host.waiting import eventually
 
 COMPLETED = gateway_pb2.RUN_STATUS_COMPLETED
 FAILED = gateway_pb2.RUN_STATUS_FAILED
 CANCELLED = gateway_pb2.RUN_STATUS_CANCELLED
 QUEUED = gateway_pb2.RUN_STATUS_QUEUED
 # More than every buffer between a runner and a caller that does not read.
-MESSAGES, PIECES, PIECE_BYTES = 16, 20, 50_000
+MESSAGES, PIECES, PIECE_BYTES = 6, 20, 50_000
 MESSAGE_BYTES = PIECES * PIECE_BYTES
 
 
@@ -78,7 +79,7 @@ async def test_caller_that_reads_slowly_but_reads_gets_everything(narrow: Caller
     answer = await collect_until(call, lambda so_far: bool(so_far.items))
     while answer.items[-1] != "ended":
         # Much less than the patience, and often enough to fill every buffer.
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.01)
         had = len(answer.items)
         answer = await collect_until(call, partial(_has_more, than=had), answer)
     answer.check_numbers()
@@ -113,10 +114,11 @@ async def test_watcher_that_falls_behind_is_ended_and_can_go_on(
 
 
 async def _ended(caller: Caller, run_id: str) -> gateway_pb2.Run:
-    async with asyncio.timeout(30):
-        while not (run := await caller.get(run_id)).HasField("ended_at"):
-            await asyncio.sleep(0.02)
-    return run
+    async def ended() -> bool:
+        return (await caller.get(run_id)).HasField("ended_at")
+
+    await eventually(ended)
+    return await caller.get(run_id)
 
 
 async def test_quiet_stream_carries_bookmarks(narrow: Caller, tmp_path: Path) -> None:

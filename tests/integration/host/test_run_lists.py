@@ -1,7 +1,6 @@
 """ListRuns: filters, pages and their tokens."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -15,7 +14,7 @@ FAILED = gateway_pb2.RUN_STATUS_FAILED
 
 
 @pytest.fixture
-async def listed(caller: Caller) -> AsyncIterator[list[gateway_pb2.Run]]:
+async def listed(caller: Caller) -> list[gateway_pb2.Run]:
     """Seven runs of an agent of their own, oldest first; of them one has failed."""
     await caller.apply(agent("listed"), agent("listed-failing", config={"failure": "error"}))
     runs = [
@@ -23,7 +22,7 @@ async def listed(caller: Caller) -> AsyncIterator[list[gateway_pb2.Run]]:
         for number in range(6)
     ]
     runs.append((await caller.dispatch(message("fails", bot_id="lists"), "listed-failing")).ended)
-    yield runs
+    return runs
 
 
 def ids(runs: object) -> list[str]:

@@ -1,4 +1,4 @@
-"""HostAPI takes a run's token together with the token of the instance that has the run, and no other."""
+"""HostAPI takes a run's token with the token of the instance that has the run, and no other."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from tests.integration.host.calls import (
 )
 from tests.integration.host.host_process import HostProcess
 from tests.integration.host.refusals import refused
-from tests.integration.host.rpcs import Rpc, rpcs_of
+from tests.integration.host.rpcs import rpcs_of
 
 HOST_API = list(rpcs_of(host_api_pb2.DESCRIPTOR.services_by_name["HostAPIService"]))
 GET_STATE = next(rpc for rpc in HOST_API if str(rpc) == "GetState")
@@ -79,7 +79,7 @@ async def live_run(caller: Caller, agent_id: str, go: Path) -> AsyncIterator[Liv
     try:
         yield LiveRun(Access(told["runToken"], told["instanceToken"]), answer, call, go)
     finally:
-        go.touch()
+        go.touch()  # noqa: ASYNC240 - it takes microseconds
 
 
 async def test_both_tokens_of_a_run_under_way_are_let_in_and_no_others(

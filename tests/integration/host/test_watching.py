@@ -1,4 +1,4 @@
-"""WatchRun: from any number on, whether the run is active or has ended, nothing is missing or doubled."""
+"""WatchRun: from any number on, under way or ended, nothing is missing and nothing doubled."""
 
 import asyncio
 from functools import partial
@@ -45,7 +45,7 @@ async def test_run_that_has_ended_is_replayed_from_any_number(caller: Caller) ->
         assert replay.items[-1] == "ended"
         assert replay.ended == ran.ended
         replay.check_numbers(after)
-        # The deltas that a message covers are left out, and the results are those of the first time.
+        # Without the deltas that a message covers, the results are those of the first time.
         assert replay.results == [each for each in durable if each.sequence > after]
 
 
@@ -136,8 +136,8 @@ async def test_messages_in_progress_side_by_side_can_be_joined_after_any_number(
         joined.check_numbers(after)
         assert joined.messages == (["all of it"] if after < 2 else [])
         assert [(each.message_id, each.text) for each in _deltas(joined)] == [
-            (id, "".join(text for number, text in pieces if number > after))
-            for id, pieces in (
+            (message_id, "".join(text for number, text in pieces if number > after))
+            for message_id, pieces in (
                 ("m2", [(3, "then ")]),
                 ("m3", [(4, "beside ")]),
                 ("m2", [(5, "more "), (6, "again")]),

@@ -1,6 +1,7 @@
 """Waiting for what happens in other processes."""
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable
 
@@ -17,8 +18,13 @@ def wait_until(condition: Callable[[], object], seconds: float = _PATIENCE_SECON
 
 
 async def eventually(condition: Callable[[], object], seconds: float = _PATIENCE_SECONDS) -> None:
-    """Returns when a condition holds, and lets other tasks go on meanwhile."""
+    """Returns when a condition holds, which may be awaitable; other tasks go on meanwhile."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while True:
+        holds = condition()
+        if inspect.isawaitable(holds):
+            holds = await holds
+        if holds:
+            return
         assert time.monotonic() < deadline, f"it did not happen within {seconds:g} s"
         await asyncio.sleep(_POLL_SECONDS)

@@ -1,12 +1,14 @@
+# gRPC names the methods and their arguments.
+# ruff: noqa: ARG002, N802
 """A runner without any SDK that does what the event says, faults of the contract included.
 
-The event's `data_json` is a script: `{"steps": [STEP ...], "on_interrupt": [STEP ...], "note": PATH}`.
-A step is an object with one name:
+The event's `data_json` is a script, of which each part may be absent: `{"steps": [STEP ...],
+"on_interrupt": [STEP ...], "note": PATH}`. A step is an object with one name:
 
     send: [RESULT ...]   one frame; a result is a RunResult in JSON. Its `runId` and `sequence` are
                          filled in where they are absent; `"unknown": true` adds a payload that no
-                         version has
-                         version has. Beside it, `replace: [BASE64, BASE64]` changes the frame's bytes
+                         version has. Beside it, `replace: [BASE64, BASE64]` changes bytes of the
+                         frame
     raw: BASE64          one frame of these bytes, whatever they are; a number: of so many zeros
     flood: [M, N, BYTES] M messages, each of N deltas of so many bytes and then whole
     tell: NAME           a delta that says, as JSON, what the runner was given: `access`, `time`
@@ -186,7 +188,7 @@ class ScriptedRun:
     def _told(self, what: str) -> Any:
         if what == "access":
             return json_format.MessageToDict(self._request.host_access)
-        remaining = self._context.time_remaining()
+        remaining: float | None = self._context.time_remaining()
         request = self._request
         return {
             "request": request.timeout.ToNanoseconds() / 1e9
@@ -206,7 +208,8 @@ def _replaced(frame: run_pb2.RunResponse, *more: tuple[str, list[str]]) -> Any:
 
 
 async def _file(path: Path) -> None:
-    while not path.exists():
+    # Another process makes it, which sets no event of ours.
+    while not path.exists():  # noqa: ASYNC110, ASYNC240
         await asyncio.sleep(POLL_SECONDS)
 
 
@@ -248,7 +251,7 @@ def _encode(frame: Any) -> bytes:
 
 def add_runs(servicer: Runs, server: grpc.aio.Server) -> None:
     """Registers the service with a serializer that lets any bytes pass."""
-    handlers = {
+    handlers: dict[str, Any] = {
         "Run": grpc.unary_stream_rpc_method_handler(
             servicer.Run, run_pb2.RunRequest.FromString, _encode
         ),
