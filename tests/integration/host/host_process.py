@@ -66,6 +66,12 @@ class HostProcess:
         wait_until(self._is_ready, seconds=_START_SECONDS)
         return self
 
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def launch(self) -> None:
         """Starts it and does not wait."""
         self._log_path.parent.mkdir(parents=True, exist_ok=True)

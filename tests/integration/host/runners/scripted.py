@@ -98,6 +98,7 @@ class ScriptedRun:
         self._request = request
         self._context = context
         self._sequence = 0
+        self._may_stop = True
 
     def note(self, word: str) -> None:
         if path := self.script.get("note"):
@@ -113,6 +114,7 @@ class ScriptedRun:
                 yield frame
             if self.interrupted.is_set():
                 self.note("interrupted")
+                self._may_stop = False
                 async for frame in self._steps(self.script.get("on_interrupt", ())):
                     yield frame
             self.note("ended")
@@ -168,7 +170,9 @@ class ScriptedRun:
                 raise ValueError(f"there is no step {name!r}")
 
     async def _unless_interrupted(self, waiting: Any) -> None:
-        tasks = {asyncio.ensure_future(waiting), asyncio.create_task(self.interrupted.wait())}
+        tasks = {asyncio.ensure_future(waiting)}
+        if self._may_stop:
+            tasks.add(asyncio.ensure_future(self.interrupted.wait()))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
