@@ -140,7 +140,10 @@ def _socket_path(address: str) -> Path:
             f"{_LONGEST_SOCKET_PATH}",
             "choose another --grpc",
         )
-    return Path(text)
+    path = Path(text)
+    if not path.is_absolute() or path.is_dir():
+        raise StartupError(f"--grpc {address} is no path of a socket", "give unix:/path/to/a.sock")
+    return path
 
 
 def _bind(server: grpc.aio.Server, address: str) -> int:
