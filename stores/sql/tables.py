@@ -7,6 +7,8 @@ rounding on either engine. Every statement about the schema in a database is mad
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 
 from stores.records import RunStatus
@@ -257,3 +259,58 @@ api_keys = sa.Table(
     _time("revoked_at", nullable=True),
     _time("last_used_at", nullable=True),
 )
+
+# The bytes of artifacts, each under a name that is used once: its SHA-256 and a random part. A row
+# comes before its bytes and goes after them. A condemned one is being deleted, and is not given to
+# anybody any more: who has the same bytes then gets a new name.
+blobs = sa.Table(
+    "blobs",
+    metadata,
+    sa.Column("name", KEY, primary_key=True),
+    _bytes("sha256"),
+    _integer("size_bytes"),
+    _time("touched_at"),
+    _time("condemned_at", nullable=True),
+)
+is_living = blobs.c.condemned_at.is_(None)
+is_condemned = blobs.c.condemned_at.is_not(None)
+
+artifacts = sa.Table(
+    "artifacts",
+    metadata,
+    sa.Column("artifact_id", KEY, primary_key=True),
+    _key("workspace"),
+    _key("bot"),
+    _key("conversation_key"),
+    _key("run_id", nullable=True),
+    _key("type"),
+    _text("mime_type"),
+    _text("name"),
+    _text("summary"),
+    _time("created_at"),
+    _time("expires_at", nullable=True),
+    sa.Column("blob_name", KEY, sa.ForeignKey("blobs.name"), nullable=False),
+)
+
+
+def _partial_index(
+    name: str, *columns: sa.Column[Any], where: sa.ColumnElement[bool], unique: bool = False
+) -> None:
+    sa.Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+
+
+_partial_index("ix_blobs_living", blobs.c.sha256, where=is_living, unique=True)
+_partial_index("ix_blobs_condemned", blobs.c.name, where=is_condemned)
+_ordered_artifacts = (artifacts.c.created_at, artifacts.c.artifact_id)
+_partial_index(
+    "ix_artifacts_run",
+    artifacts.c.run_id,
+    *_ordered_artifacts,
+    where=artifacts.c.run_id.is_not(None),
+)
+sa.Index("ix_artifacts_conversation", artifacts.c.conversation_key, *_ordered_artifacts)
+sa.Index("ix_artifacts_workspace", artifacts.c.workspace, *_ordered_artifacts)
+_partial_index(
+    "ix_artifacts_expires", artifacts.c.expires_at, where=artifacts.c.expires_at.is_not(None)
+)
+sa.Index("ix_artifacts_blob", artifacts.c.blob_name)
