@@ -48,7 +48,7 @@ def tcp_listeners(pid: int) -> list[str]:
     inodes = set(_socket_inodes(pid))
     addresses = []
     for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             words = line.split()
             if words[3] == _LISTEN_STATE and words[9] in inodes:
                 addresses.append(words[1])
@@ -59,7 +59,7 @@ def unix_listeners(pid: int) -> list[str]:
     """The paths on which a process listens; one that begins with @ is no file."""
     inodes = set(_socket_inodes(pid))
     paths = []
-    for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]:
+    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         words = line.split()
         if int(words[3], 16) & _ACCEPTING_FLAG and words[6] in inodes:
             paths.append(words[7])
@@ -73,8 +73,12 @@ def _socket_inodes(pid: int) -> Iterator[str]:
 
 
 def open_files(pid: int) -> Iterator[str]:
-    """What the descriptors of a process stand for."""
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+    """What the descriptors of a process stand for; nothing for one that has ended."""
+    try:
+        descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
+    except FileNotFoundError:
+        return
+    for descriptor in descriptors:
         try:
             yield str(descriptor.readlink())
         except FileNotFoundError:
