@@ -85,6 +85,8 @@ def run_host(settings: Settings) -> int:
     Raises:
         StartupError: It cannot start.
     """
+    # What the database makes beside what we make ourselves is nobody else's to read either.
+    os.umask(0o077)
     set_up_logging(settings.log_level)
     return uvloop.run(_serve(settings))
 
