@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -14,9 +15,13 @@ def require_tool(name: str) -> Path:
     environment says `CI=true`, so that no machine that judges the project tests less unnoticed.
     """
     found = shutil.which(name)
-    if found:
-        return Path(found)
-    reason = f"needs {name}, which is not on PATH"
+    if not found:
+        unavailable(f"needs {name}, which is not on PATH")
+    return Path(found)
+
+
+def unavailable(reason: str) -> NoReturn:
+    """Skips the test for want of a tool; in CI fails it."""
     if os.environ.get("CI", "").lower() == "true":
         pytest.fail(f"{reason}: in CI every toolchain must be there", pytrace=False)
     pytest.skip(reason)

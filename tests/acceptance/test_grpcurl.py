@@ -1,0 +1,114 @@
+"""Looking into a host, and using it, with nothing but grpcurl."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.acceptance.grpcurl import Grpcurl, find_grpcurl
+from tests.integration.host.host_process import HostProcess
+from tests.integration.host.processes import descendants, unix_listeners
+
+# Building it, once, takes minutes on a slow machine.
+pytestmark = pytest.mark.timeout(600)
+
+FAMILY = "hello, 世界 👩‍👩‍👧"
+
+
+@pytest.fixture(scope="module")
+def grpcurl() -> Grpcurl:
+    """The program."""
+    return find_grpcurl()
+
+
+@pytest.fixture(scope="module")
+def looked_into(
+    tmp_path_factory: pytest.TempPathFactory, grpcurl: Grpcurl
+) -> Iterator[HostProcess]:
+    """A host as anyone starts it."""
+    with HostProcess(tmp_path_factory.mktemp("grpcurl") / "data") as host:
+        yield host
+
+
+def test_every_service_is_listed(grpcurl: Grpcurl, looked_into: HostProcess) -> None:
+    for address in (looked_into.addresses["grpc"], looked_into.addresses["socket"]):
+        listed = grpcurl(address, "list").split()
+        assert set(listed) >= {
+            "grpc.channelz.v1.Channelz",
+            "grpc.health.v1.Health",
+            "runmesh.admin.v1.AdminService",
+            "runmesh.v1.AttachService",
+            "runmesh.v1.DiscoveryService",
+            "runmesh.v1.GatewayService",
+            "runmesh.v1.HostAPIService",
+        }
+
+
+@pytest.mark.parametrize(
+    ("symbol", "word"),
+    [
+        ("runmesh.v1.GatewayService", "rpc Dispatch ( .runmesh.v1.DispatchRequest )"),
+        ("runmesh.v1.HostAPIService", "rpc SetState"),
+        ("runmesh.v1.AttachService", "stream .runmesh.v1.AttachRequest"),
+        ("runmesh.admin.v1.AdminService", "rpc Apply"),
+        ("runmesh.v1.EventEnvelope", "conversation_id"),
+    ],
+)
+def test_services_and_messages_are_described(
+    grpcurl: Grpcurl, looked_into: HostProcess, symbol: str, word: str
+) -> None:
+    assert word in grpcurl(looked_into.addresses["grpc"], "describe", symbol)
+
+
+def test_event_in_json_is_answered_and_the_ended_run_comes_last(
+    grpcurl: Grpcurl, looked_into: HostProcess
+) -> None:
+    event = {"type": "message.received", "input": {"text": FAMILY}}
+    items = grpcurl.messages(
+        looked_into.addresses["grpc"],
+        "runmesh.v1.GatewayService/Dispatch",
+        key=looked_into.key,
+        data=json.dumps({"event": event}),
+    )
+    assert list(items[0]) == ["accepted"]
+    assert list(items[-1]) == ["ended"]
+    assert items[-1]["ended"]["status"] == "RUN_STATUS_COMPLETED"
+    results = [each for item in items[1:-1] for each in item["results"]["results"]]
+    assert "".join(each["messageDelta"]["text"] for each in results if "messageDelta" in each) == (
+        FAMILY
+    )
+    assert "runCompleted" in results[-1]
+
+
+def test_refusal_names_reason_and_field(grpcurl: Grpcurl, looked_into: HostProcess) -> None:
+    with pytest.raises(AssertionError) as caught:
+        grpcurl(
+            looked_into.addresses["grpc"],
+            "runmesh.v1.GatewayService/SubmitEvent",
+            key=looked_into.key,
+            data='{"event": {"input": {"text": "of no type"}}}',
+        )
+    told = str(caught.value)
+    assert "InvalidArgument" in told
+    assert "event.type" in told
+    assert "runmesh" in told
+
+
+def test_health_is_told_without_a_key(grpcurl: Grpcurl, looked_into: HostProcess) -> None:
+    (answer,) = grpcurl.messages(looked_into.addresses["grpc"], "grpc.health.v1.Health/Check")
+    assert answer == {"status": "SERVING"}
+
+
+def test_plugin_answers_on_its_own_socket(grpcurl: Grpcurl, looked_into: HostProcess) -> None:
+    paths = {path for each in descendants(looked_into.pid) for path in unix_listeners(each.pid)}
+    (socket,) = paths
+    assert "runmesh.v1.RunService" in grpcurl(f"unix:{socket}", "list").split()
+    (answer,) = grpcurl.messages(f"unix:{socket}", "runmesh.v1.DiscoveryService/ListRunners")
+    assert [each["id"] for each in answer["runners"]] == ["plugin:runmesh/echo/default"]
+    (mesh,) = grpcurl.messages(
+        looked_into.addresses["grpc"],
+        "runmesh.v1.DiscoveryService/ListRunners",
+        key=looked_into.key,
+    )
+    assert mesh["runners"] == answer["runners"]
+    assert mesh["instances"][0]["state"] == "INSTANCE_STATE_SERVING"
