@@ -4,7 +4,7 @@ import ipaddress
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +52,9 @@ async def test_it_listens_on_loopback_and_private_sockets_only(plain_host: HostP
         assert path.is_absolute(), "an abstract socket has no permissions"
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert path.parent.stat().st_uid == os.getuid()
+
+
+def test_own_socket_is_its_owners_alone(plain_host: HostProcess) -> None:
     own = Path(plain_host.addresses["socket"].removeprefix("unix:"))
     assert stat.S_IMODE(own.stat().st_mode) == 0o600
 
@@ -76,7 +79,7 @@ async def test_who_has_no_key_is_refused_by_every_way_in(plain_host: HostProcess
         async with calling(address, "") as stranger:
             no_key = ()
             request = gateway_pb2.DispatchRequest(event=message())
-            calls = [
+            calls: list[Awaitable[object]] = [
                 stranger.gateway.Dispatch(request, metadata=no_key).read(),
                 stranger.gateway.ListRuns(gateway_pb2.ListRunsRequest(), metadata=no_key),
                 stranger.dispatch(message()),

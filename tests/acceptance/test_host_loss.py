@@ -100,7 +100,7 @@ async def test_host_that_is_killed_leaves_nothing_running_and_loses_nothing(
             assert ended.messages == ["shown at first, shown last"]
             assert ended.results[0].message_completed.incomplete
             ended.check_numbers()
-            # Whoever saw the run before the loss gets the rest, above every number it may have seen.
+            # Whoever saw the run before the loss gets the rest, above every number it may know.
             assert ended.results[-1].sequence > seen
             rest = await caller.watch(answer.run_id, seen)
             assert rest.results == ended.results

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.host.calls import Answer, calling, collect, message
+from tests.integration.host.calls import Answer, calling, message
 from tests.integration.host.host_process import HostProcess
 from tests.integration.host.plugins import write_shell_plugin
 from tests.integration.host.processes import descendants, open_files
@@ -77,4 +77,3 @@ def _report(path: Path) -> str:
 def _held_open(pid: int) -> list[str]:
     """What a process has open that no other may: sockets, and files of its data."""
     return [link for link in open_files(pid) if link.startswith("socket:") or "runmesh.db" in link]
-

@@ -1,4 +1,4 @@
-"""Plugins of many tempers on one host: those that can serve do, and of the others it is told why."""
+"""Plugins of many tempers on one host: those that can serve do, the others are told of with why."""
 
 import asyncio
 import os
@@ -164,9 +164,7 @@ async def test_plugins_that_fail_delay_no_other(odd_host: HostProcess) -> None:
 async def test_lost_plugin_fails_its_calls_at_once_and_serves_again_soon(
     caller: Caller, odd_host: HostProcess
 ) -> None:
-    calls = [
-        caller.open(scripted(say("pending"), {"sleep": 3600}), "steady") for _ in range(10)
-    ]
+    calls = [caller.open(scripted(say("pending"), {"sleep": 3600}), "steady") for _ in range(10)]
     answers = [await collect_until(each, lambda so_far: bool(so_far.shown)) for each in calls]
     victim = (await instance_of(caller, "acme/steady")).process_id
     os.kill(victim, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""SIGTERM: what is under way may end, what comes late is refused, and the process leaves cleanly."""
+"""SIGTERM: what is under way may end, what comes late is refused, and the host leaves cleanly."""
 
 import signal
 import time
@@ -12,7 +12,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from runmesh.v1 import gateway_pb2
 
-from stores import Stores, open_stores
+from stores import open_stores
+from stores.records import RunStatus
 from tests.integration.host.calls import (
     END,
     Caller,
@@ -32,7 +33,6 @@ from tests.integration.host.waiting import eventually
 
 COMPLETED = gateway_pb2.RUN_STATUS_COMPLETED
 CANCELLED = gateway_pb2.RUN_STATUS_CANCELLED
-ACCEPTED = gateway_pb2.RUN_STATUS_ACCEPTED
 
 _CONFIG = """\
 agents:
@@ -73,10 +73,6 @@ async def told_to_stop(host: HostProcess, caller: Caller) -> None:
         return bool(answer.status == health_pb2.HealthCheckResponse.NOT_SERVING)
 
     await eventually(not_serving)
-
-
-async def stored(host: HostProcess) -> Stores:
-    return await open_stores(host.database_url)
 
 
 async def test_live_stream_finishes_cleanup_is_kept_and_late_calls_are_refused(
@@ -126,10 +122,10 @@ async def test_live_stream_finishes_cleanup_is_kept_and_late_calls_are_refused(
             for answer in (await collect(live, live_answer), await collect(watcher, watched)):
                 assert answer.shown == "live to the end"
                 assert answer.ended.status == COMPLETED
-        stores = await stored(host)
+        stores = await open_stores(host.database_url)
         run = await stores.ledger.get(aborted_answer.run_id)
         assert run is not None
-        assert run.status == CANCELLED
+        assert run.status is RunStatus.CANCELLED
         page = await stores.transcript.page(run.conversation_key)
         assert (page.items[0].role, page.items[0].text) == ("assistant", "cleaned up")
         run = await stores.ledger.get(waiting_answer.run_id)
