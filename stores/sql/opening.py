@@ -72,7 +72,7 @@ def _compose(*, journal: SqlJournal, readers: Readers, clock: Callable[[], datet
         await journal.submit(_answer)
 
     async def close() -> None:
-        # The writer last: the last connection to a SQLite file folds its WAL into it.
+        # All of them: the last connection to a SQLite file folds its WAL into it.
         await readers.close()
         await journal.close()
 

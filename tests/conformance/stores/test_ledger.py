@@ -118,9 +118,12 @@ async def test_acceptance_is_told_before_it_is_durable_and_again_when_it_is(
     stores: Stores,
 ) -> None:
     accepting = stores.ledger.accept(an_event(), a_run(), an_item())
-    prepared = await accepting.prepared
-    assert not accepting.committed.done()
-    assert await accepting.committed == prepared
+    told: list[object] = []
+    accepting.prepared.add_done_callback(told.append)
+    accepting.committed.add_done_callback(told.append)
+    assert await accepting == await accepting.prepared
+    await asyncio.sleep(0)
+    assert told == [accepting.prepared, accepting.committed]
 
 
 async def test_refused_acceptance_is_told_by_both_futures(stores: Stores) -> None:

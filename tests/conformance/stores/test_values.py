@@ -146,7 +146,9 @@ async def test_reading_by_text_that_cannot_be_stored_finds_nothing(stores: Store
 async def test_the_longest_text_is_stored_and_a_longer_one_refused(
     stores: Stores, field: str, most: int
 ) -> None:
-    assert await stores.events.append(an_event(**{field: "x" * most}))
+    event = an_event(**{field: "x" * most})
+    assert await stores.events.append(event)
+    assert await stores.events.get("acme", "helper", "api", event.event_id) == event
     with pytest.raises(InvalidRecord, match=f"{field} must be at most {most}"):
         _ = stores.events.append(an_event(**{field: "x" * (most + 1)}))
 

@@ -289,13 +289,24 @@ async def test_far_too_much_is_refused(database: Database) -> None:
 
 
 async def test_prepared_future_is_done_before_the_commit(
-    journal: SqlJournal, database: Database
+    journal: SqlJournal, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    gate = Gate()
+    commit = Connection.commit
+
+    def late_commit(connection: Connection) -> None:
+        gate(connection)
+        commit(connection)
+
+    monkeypatch.setattr(Connection, "commit", late_commit)
     prepared: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     committed = journal.submit(fact("fact"), prepared=prepared)
     assert await prepared == "fact"
     assert not committed.done()
+    assert names_in(database) == []
+    gate.open()
     assert await committed == "fact"
+    assert names_in(database) == ["fact"]
 
 
 @pytest.mark.parametrize("neighbour", [False, True])

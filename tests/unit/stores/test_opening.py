@@ -1,5 +1,6 @@
 """Opening and closing: which URLs, which errors, and what is left behind."""
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -77,6 +78,13 @@ async def test_server_that_is_not_there_is_told_without_the_password(tmp_path: P
 async def test_unknown_durability_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="FULL or NORMAL, not 'OFF'"):
         await open_stores(f"sqlite:///{tmp_path}/x.db", synchronous="OFF")  # type: ignore[arg-type]
+
+
+async def test_two_databases_may_be_made_at_once(tmp_path: Path) -> None:
+    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in "abcd"]
+    for stores in await asyncio.gather(*map(open_stores, urls)):
+        await stores.ping()
+        await stores.close()
 
 
 @pytest.mark.parametrize(("synchronous", "level"), [("FULL", 2), ("NORMAL", 1)])

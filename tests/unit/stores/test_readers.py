@@ -65,6 +65,30 @@ async def test_failed_read_is_told_and_the_next_one_answered(readers: Readers) -
     assert await readers.first(COUNT, {}) == (0,)
 
 
+async def test_read_that_was_cancelled_in_time_is_left_out(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    readers = Readers(database=database, loop=asyncio.get_running_loop(), threads=1)
+    busy = asyncio.create_task(readers.first(SLOW, {}))
+    # Would tell of its failure, did it run.
+    left_out = asyncio.create_task(readers.first(sa.text("SELECT 1 FROM nowhere"), {}))
+    await asyncio.sleep(0)
+    left_out.cancel()
+    assert await busy == (20_000,)
+    await readers.close()
+    assert caplog.records == []
+
+
+async def test_closing_is_waited_for_by_all_who_close(readers: Readers) -> None:
+    task = asyncio.create_task(readers.first(SLOW, {}))
+    await asyncio.sleep(0)
+    impatient = asyncio.create_task(readers.close())
+    await asyncio.sleep(0)
+    impatient.cancel()
+    await readers.close()
+    assert await task == (20_000,)
+
+
 async def test_closing_answers_what_waits(readers: Readers) -> None:
     tasks = [asyncio.create_task(readers.first(SLOW, {})) for _ in range(10)]
     await asyncio.sleep(0)

@@ -1,0 +1,42 @@
+"""Statements on a driver's connection."""
+
+from stores.sql.connection import Connection, Database
+from tests.unit.stores.facts import COUNT, INSERT, NAMES, NUMBERS
+
+
+def test_first_of_many_rows_leaves_no_snapshot_behind(database: Database) -> None:
+    reading, writing = database.connect(), database.connect()
+    write(writing, "a", "b")
+    assert reading.first(NAMES, {}) == ("a",)
+    write(writing, "c")
+    busy, *_ = writing._driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    assert busy == 0
+    reading.close()
+    writing.close()
+
+
+def test_rows_are_bound_by_name_in_the_order_of_the_statement(database: Database) -> None:
+    connection = database.connect()
+    connection.run(INSERT, {"number": 7, "unknown": None, "name": "a"})
+    connection.run_many(INSERT, [{"number": 8, "name": "b"}, {"name": "c", "number": 9}])
+    connection.run_many(INSERT, [])
+    assert connection.first(NUMBERS, {"of_name": "a"}) == (7,)
+    assert connection.all(NUMBERS, {"of_name": "c"}) == [(9,)]
+    assert connection.first(NUMBERS, {"of_name": "nobody"}) is None
+    connection.close()
+
+
+def test_closing_undoes_what_was_not_committed(database: Database) -> None:
+    connection = database.connect()
+    connection.begin()
+    connection.run(INSERT, {"number": 7, "name": "a"})
+    connection.close()
+    again = database.connect()
+    assert again.first(COUNT, {}) == (0,)
+    again.close()
+
+
+def write(connection: Connection, *names: str) -> None:
+    connection.begin()
+    connection.run_many(INSERT, [{"name": name, "number": 0} for name in names])
+    connection.commit()
