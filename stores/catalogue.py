@@ -1,4 +1,8 @@
-"""The catalogue: the agents and bindings that operators keep."""
+"""The catalogue: what operators keep.
+
+Agents and bindings, and items of further kinds that are alike: models, knowledge bases, tool
+servers, plugins and policies, each a JSON document with an id.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,11 @@ from asyncio import Future
 from collections.abc import Sequence
 from typing import Protocol
 
-from stores.records import AgentRecord, Applied, BindingRecord
+from stores.records import AgentRecord, Applied, BindingRecord, CatalogueItem, CatalogueKind
 
 
 class Catalogue(Protocol):
-    """Writes and reads agents and bindings.
+    """Writes and reads agents, bindings and items.
 
     A record that is put as it is stored already stays as it is: its revision, its time and the
     catalogue's revision do not change, so that applying a file twice changes nothing.
@@ -42,10 +46,23 @@ class Catalogue(Protocol):
             MissingReference: Its agent is not stored.
         """
 
+    def put_item(
+        self, item: CatalogueItem, *, expected_revision: int | None = None
+    ) -> Future[CatalogueItem]:
+        """Store an item, new or changed, as `put_agent` does.
+
+        Raises:
+            InvalidRecord: At once; a field cannot be stored, or the document is no JSON
+                (`stores.json_text`).
+        """
+
     def apply(
-        self, agents: Sequence[AgentRecord], bindings: Sequence[BindingRecord]
+        self,
+        agents: Sequence[AgentRecord],
+        bindings: Sequence[BindingRecord],
+        items: Sequence[CatalogueItem] = (),
     ) -> Future[Applied]:
-        """Store several agents and bindings in one transaction, agents first.
+        """Store several records in one transaction: items first, then agents, then bindings.
 
         Raises:
             InvalidRecord: At once; a field cannot be stored, or an id is given twice.
@@ -53,7 +70,7 @@ class Catalogue(Protocol):
         """
 
     def delete_agent(self, agent_id: str) -> Future[bool]:
-        """Delete an agent; False if it is not stored.
+        """Delete an agent and its secrets; False if it is not stored.
 
         Raises:
             StillReferenced: Bindings name it.
@@ -62,11 +79,17 @@ class Catalogue(Protocol):
     def delete_binding(self, binding_id: str) -> Future[bool]:
         """Delete a binding; False if it is not stored."""
 
+    def delete_item(self, kind: CatalogueKind, id: str) -> Future[bool]:
+        """Delete an item and its secrets; False if it is not stored."""
+
     async def get_agent(self, agent_id: str) -> AgentRecord | None:
         """Return an agent, or `None`."""
 
     async def get_binding(self, binding_id: str) -> BindingRecord | None:
         """Return a binding, or `None`."""
+
+    async def get_item(self, kind: CatalogueKind, id: str) -> CatalogueItem | None:
+        """Return an item, or `None`."""
 
     async def list_agents(self) -> Sequence[AgentRecord]:
         """Return all agents by id."""
@@ -74,5 +97,11 @@ class Catalogue(Protocol):
     async def list_bindings(self, agent_id: str | None = None) -> Sequence[BindingRecord]:
         """Return all bindings, or those of one agent, by id."""
 
+    async def list_items(self, kind: CatalogueKind | None = None) -> Sequence[CatalogueItem]:
+        """Return all items, or those of one kind, by kind and id."""
+
     async def revision(self) -> int:
-        """Return a number that grows with every change of the catalogue; 0 at first."""
+        """Return a number that grows with every change of the catalogue; 0 at first.
+
+        It grows when a secret changes as well, so that who holds on to one knows to read it again.
+        """

@@ -4,19 +4,27 @@ The tree::
 
     StoreError
     +-- InvalidRecord          a record that no engine may be given; names record, field and rule
+    |   +-- ValueTooLarge      a value over its limit; names both sizes
     +-- InvalidDatabaseUrl     a database URL of a form that is not known
+    +-- InvalidBlobsUrl        a blob store's URL of a form that is not known
     +-- Refused                a condition of the write did not hold; nothing of it was written
     |   +-- EventConflict      the same event key with other content
     |   +-- RunNotWritable     the run is unknown, has ended, or belongs to another host
     |   +-- RevisionConflict   the stored revision is not the expected one
+    |   +-- VersionConflict    the stored version of a key of state is not the expected one
     |   +-- AlreadyExists      a key of the record is taken
     |   +-- MissingReference   the record names another one that is not stored
     |   +-- StillReferenced    others name the record that was to be deleted
+    |   +-- ContentTooLarge    more bytes came than may come
+    |   +-- ContentMismatch    the bytes are not those that were declared
+    +-- BlobLost               the bytes of an artifact are not, or not whole, in the blob store
     +-- ConstraintViolated     the database refused a row; nothing of its piece of work was written
     +-- StoreOverloaded        more work waits than the journal may hold
     +-- StoreUnavailable       the database cannot be reached or written; may be tried again
     +-- StoreClosed            the stores were closed
     +-- SchemaTooNew           the database was written by a newer version
+    +-- SecretKeyUnusable      there is no key for secrets, or it is not what a key must be
+    +-- SecretUnreadable       a stored secret cannot be decrypted with the keys there are
 
 Driver and SQLAlchemy errors never leave the layer: they are the `__cause__` of one of these.
 """
@@ -49,8 +57,27 @@ class InvalidRecord(StoreError):
         self.rule = rule
 
 
+class ValueTooLarge(InvalidRecord):
+    """A value is larger than it may be.
+
+    Attributes:
+        size: How many bytes it has.
+        limit: How many it may have.
+    """
+
+    def __init__(self, record: str, field: str, size: int, limit: int) -> None:
+        """Name the value and both sizes."""
+        super().__init__(record, field, f"must be at most {limit} bytes, is {size}")
+        self.size = size
+        self.limit = limit
+
+
 class InvalidDatabaseUrl(StoreError):
     """The database URL has a form that is not known, or names no database."""
+
+
+class InvalidBlobsUrl(StoreError):
+    """The blob store's URL has a form that is not known, or lacks a part."""
 
 
 class Refused(StoreError):
@@ -115,6 +142,23 @@ class RevisionConflict(Refused):
         self.actual = actual
 
 
+class VersionConflict(Refused):
+    """A key of state has another version than the writer expected.
+
+    Attributes:
+        key: The key.
+        expected: The version the writer had read; 0 says that there must be no value.
+        actual: The stored version; 0 says that there is no value.
+    """
+
+    def __init__(self, key: str, expected: int, actual: int) -> None:
+        """Name the key and both versions."""
+        super().__init__(f"state {key!r} has version {actual}, not {expected}: read it again")
+        self.key = key
+        self.expected = expected
+        self.actual = actual
+
+
 class AlreadyExists(Refused):
     """A key of the record is taken by a stored one.
 
@@ -155,6 +199,53 @@ class StillReferenced(Refused):
         self.kind = kind
         self.id = id
         self.by = by
+
+
+class ContentTooLarge(Refused):
+    """More bytes came than may come; none of them were kept.
+
+    Attributes:
+        most_bytes: How many may come.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        """Name the limit."""
+        super().__init__(f"the content has more than {most_bytes} bytes, which is the limit")
+        self.most_bytes = most_bytes
+
+
+class ContentMismatch(Refused):
+    """The bytes that came are not those that were declared; none of them were kept.
+
+    Attributes:
+        field: `size_bytes` or `sha256`.
+        declared: What was declared.
+        actual: What came.
+    """
+
+    def __init__(self, field: str, declared: str, actual: str) -> None:
+        """Name the field and both values."""
+        super().__init__(
+            f"the content has {field} {actual}, declared was {declared}: send it again"
+        )
+        self.field = field
+        self.declared = declared
+        self.actual = actual
+
+
+class BlobLost(StoreError):
+    """Bytes that should be in the blob store are not there, or not as they were.
+
+    Something outside the program took or changed them.
+
+    Attributes:
+        name: The blob's name.
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        """Name the blob and what is the matter with it."""
+        super().__init__(f"blob {name} {problem}: restore the blob store from a backup")
+        self.name = name
 
 
 class ConstraintViolated(StoreError):
@@ -206,3 +297,23 @@ class SchemaTooNew(StoreError):
         )
         self.found = found
         self.known = known
+
+
+class SecretKeyUnusable(StoreError):
+    """There is no key to encrypt secrets with, or what is given is none.
+
+    The message names the place and what to do, and nothing of the key.
+    """
+
+
+class SecretUnreadable(StoreError):
+    """A stored secret does not decrypt with the keys there are.
+
+    Attributes:
+        key_id: The id of the key that it was encrypted with.
+    """
+
+    def __init__(self, message: str, *, key_id: str) -> None:
+        """Say whose secret it is, why, and what to do."""
+        super().__init__(message)
+        self.key_id = key_id

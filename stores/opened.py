@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from stores.artifacts import Artifacts
+from stores.audit import Audit
 from stores.catalogue import Catalogue
 from stores.event_log import EventLog
 from stores.hosts import Hosts
 from stores.journal import Journal
 from stores.keys import ApiKeys
 from stores.ledger import RunLedger
+from stores.secrets import Secrets
+from stores.state import State
+from stores.storage import Storage
 from stores.transcript import Transcript
 
 
@@ -23,8 +28,13 @@ class Stores:
         transcript: The transcript.
         ledger: The run ledger.
         hosts: Hosts and their leases.
-        catalogue: Agents and bindings.
+        artifacts: Artifacts, and their bytes in the blob store.
+        state: State of runners.
+        storage: Storage of plugins and workspaces.
+        catalogue: Agents, bindings, and what else operators keep.
+        secrets: The secrets of what the catalogue keeps.
         keys: API keys.
+        audit: The audit.
         journal: The queue in front of the writer.
         ping: Returns once the database has answered a read and a write transaction; raises
             `StoreUnavailable` otherwise. For readiness.
@@ -35,8 +45,13 @@ class Stores:
     transcript: Transcript
     ledger: RunLedger
     hosts: Hosts
+    artifacts: Artifacts
+    state: State
+    storage: Storage
     catalogue: Catalogue
+    secrets: Secrets
     keys: ApiKeys
+    audit: Audit
     journal: Journal
     ping: Callable[[], Awaitable[None]]
     close: Callable[[], Awaitable[None]]

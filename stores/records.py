@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -448,12 +448,47 @@ class BindingRecord:
     updated_at: datetime | None = None
 
 
+class CatalogueKind(StrEnum):
+    """What the catalogue keeps beside agents and bindings."""
+
+    MODEL = "model"
+    KNOWLEDGE_BASE = "knowledge_base"
+    TOOL_SERVER = "tool_server"
+    PLUGIN = "plugin"
+    POLICY = "policy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogueItem:
+    """A model, knowledge base, tool server, plugin or policy, as an operator set it.
+
+    Attributes:
+        kind: Which of them.
+        id: Its id; unique within its kind. A plugin's is `author/name`, a policy's the workspace.
+        document: All of it as JSON text, kept as it came. It holds no secret: those are kept by
+            (kind, id) and name in `Secrets`, and the document has the name.
+        enabled: Whether it may be used.
+        revision: Grows by one with each change; 0 until stored.
+        created_at: When it was first stored; `None` until then.
+        updated_at: When it last changed.
+    """
+
+    kind: CatalogueKind
+    id: str
+    document: str
+    enabled: bool = True
+    revision: int = 0
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Applied:
     """What an apply of several records left in the catalogue, in the order they were given."""
 
     agents: tuple[AgentRecord, ...]
     bindings: tuple[BindingRecord, ...]
+    items: tuple[CatalogueItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -483,3 +518,62 @@ class ApiKeyRecord:
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
     last_used_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactHeader:
+    """What is said of an artifact by who creates it.
+
+    Attributes:
+        artifact_id: Its id: letters, digits and `._:~-`, beginning with a letter or digit.
+        workspace: Workspace id, or empty.
+        bot: Bot id, or empty.
+        conversation_key: The conversation it belongs to.
+        type: What it is for people and models, a word such as `image` or `tool_result`.
+        created_at: When it was created.
+        mime_type: Media type, or empty.
+        name: File name to show, or empty; it has no separators, and never becomes a path here.
+        summary: What is in it, or empty.
+        run_id: The run that created it, if a run did.
+        expires_at: From when on it is as if it did not exist; `None` for never.
+    """
+
+    artifact_id: str
+    workspace: str
+    bot: str
+    conversation_key: str
+    type: str
+    created_at: datetime
+    mime_type: str = ""
+    name: str = ""
+    summary: str = ""
+    run_id: str | None = None
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactRecord(ArtifactHeader):
+    """An artifact that is stored.
+
+    Attributes:
+        size_bytes: How many bytes it has.
+        sha256: Their digest, which artifacts with the same bytes share.
+    """
+
+    size_bytes: int
+    sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a collection of orphans deleted.
+
+    Attributes:
+        artifacts: Expired artifacts.
+        blobs: Blobs that no artifact referred to.
+        size_bytes: How many bytes these had.
+    """
+
+    artifacts: int
+    blobs: int
+    size_bytes: int

@@ -1,29 +1,35 @@
 """The catalogue on SQL.
 
-Agents and bindings are kept alike: a row each, whose revision grows with each change, and one
-number that grows with every change of any.
+Agents, bindings and items are kept alike: a row each, whose revision grows with each change, and
+one number that grows with every change of any.
 """
 
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from stores.errors import InvalidRecord, MissingReference, RevisionConflict, StillReferenced
-from stores.records import AgentRecord, Applied, BindingRecord
-from stores.sql.catalogue_rows import agent_record, agent_row, binding_record, binding_row
-from stores.sql.connection import Connection, Row
+from stores.errors import InvalidRecord, MissingReference, StillReferenced
+from stores.records import AgentRecord, Applied, BindingRecord, CatalogueItem, CatalogueKind
+from stores.sql.catalogue_rows import (
+    agent_record,
+    agent_row,
+    binding_record,
+    binding_row,
+    item_record,
+    item_row,
+)
+from stores.sql.connection import Connection
 from stores.sql.journal import SqlJournal
+from stores.sql.kept import Kept
 from stores.sql.readers import Readers
 from stores.sql.rows import Encoded
-from stores.sql.tables import agents, bindings, catalogue_revision
+from stores.sql.tables import agents, bindings, catalogue_items, catalogue_revision, secrets
 from stores.sql.values import check_ids, microseconds
-
-Record = TypeVar("Record", AgentRecord, BindingRecord)
 
 # A message names so many of the records that stand in the way.
 _NAMED = 10
@@ -31,6 +37,9 @@ _NAMED = 10
 _SELECT_REVISION = sa.select(catalogue_revision.c.revision)
 _GROW_REVISION = sa.update(catalogue_revision).values(revision=catalogue_revision.c.revision + 1)
 _BEGIN_REVISION = sa.insert(catalogue_revision)
+_DELETE_SECRETS = sa.delete(secrets).where(
+    secrets.c.owner_kind == sa.bindparam("of_kind"), secrets.c.owner_id == sa.bindparam("of_id")
+)
 
 _SELECT_OF_AGENT = (
     sa.select(bindings)
@@ -39,58 +48,14 @@ _SELECT_OF_AGENT = (
 )
 
 
-class _Kept(Generic[Record]):
-    """The statements of one kind of record, and writing it."""
-
-    def __init__(self, kind: str, table: sa.Table, decode: Callable[[Row], Record]) -> None:
-        is_one = table.c.id == sa.bindparam("of_id")
-        self.kind = kind
-        self.decode: Callable[[Row], Record] = decode
-        self.select = sa.select(table).where(is_one)
-        self.select_all = sa.select(table).order_by(table.c.id)
-        self.insert = sa.insert(table)
-        self.delete = sa.delete(table).where(is_one)
-        self._set = [c.name for c in table.c if c.name not in ("id", "created_at")]
-        self.update = (
-            sa.update(table)
-            .where(is_one)
-            .values({name: sa.bindparam("to_" + name) for name in self._set})
-        )
-
-    def find(self, connection: Connection, id: str) -> Record | None:
-        row = connection.first(self.select, {"of_id": id})
-        return None if row is None else self.decode(row)
-
-    def check(self, connection: Connection, id: str, expected: int | None) -> None:
-        if expected is None:
-            return
-        stored = self.find(connection, id)
-        actual = 0 if stored is None else stored.revision
-        if actual != expected:
-            raise RevisionConflict(self.kind, id, expected, actual)
-
-    def write(self, connection: Connection, row: Encoded, now: int) -> tuple[Record, bool]:
-        """Write an encoded record if it differs from the stored one; return it and whether."""
-        stored = connection.first(self.select, {"of_id": row["id"]})
-        if stored is None:
-            whole = {**row, "revision": 1, "created_at": now, "updated_at": now}
-            connection.run(self.insert, whole)
-            return self.decode(tuple(whole.values())), True
-        if stored[: len(row)] == tuple(row.values()):
-            return self.decode(stored), False
-        whole = {
-            **row,
-            "revision": stored[-3] + 1,
-            "created_at": stored[-2],
-            "updated_at": now,
-        }
-        values = {"to_" + name: whole[name] for name in self._set}
-        connection.run(self.update, {"of_id": row["id"], **values})
-        return self.decode(tuple(whole.values())), True
-
-
-_AGENTS = _Kept("agent", agents, agent_record)
-_BINDINGS = _Kept("binding", bindings, binding_record)
+_AGENTS = Kept(agents, agent_record)
+_BINDINGS = Kept(bindings, binding_record)
+_ITEMS = Kept(catalogue_items, item_record, keys=("kind", "id"))
+_SELECT_OF_KIND = (
+    sa.select(catalogue_items)
+    .where(catalogue_items.c.kind == sa.bindparam("of_kind"))
+    .order_by(catalogue_items.c.id)
+)
 
 
 class SqlCatalogue:
@@ -112,8 +77,8 @@ class SqlCatalogue:
         now = self._now()
 
         def work(connection: Connection) -> AgentRecord:
-            _AGENTS.check(connection, agent.id, expected_revision)
-            return _write(connection, [row], [], now).agents[0]
+            _AGENTS.check(connection, "agent", agent.id, expected=expected_revision)
+            return _write(connection, _Coming(agents=[row]), now).agents[0]
 
         return self._journal.submit(work, size=len(agent.document))
 
@@ -125,24 +90,44 @@ class SqlCatalogue:
         now = self._now()
 
         def work(connection: Connection) -> BindingRecord:
-            _BINDINGS.check(connection, binding.id, expected_revision)
-            return _write(connection, [], [row], now).bindings[0]
+            _BINDINGS.check(connection, "binding", binding.id, expected=expected_revision)
+            return _write(connection, _Coming(bindings=[row]), now).bindings[0]
 
         return self._journal.submit(work, size=len(binding.document))
 
-    def apply(
-        self, agents: Sequence[AgentRecord], bindings: Sequence[BindingRecord]
-    ) -> Future[Applied]:
-        """Store several agents and bindings in one transaction; see the protocol."""
-        _check_once("agent", (agent.id for agent in agents))
-        _check_once("binding", (binding.id for binding in bindings))
-        agent_rows = [agent_row(agent) for agent in agents]
-        binding_rows = [binding_row(binding) for binding in bindings]
-        size = sum(len(row["document"]) for row in (*agent_rows, *binding_rows))
+    def put_item(
+        self, item: CatalogueItem, *, expected_revision: int | None = None
+    ) -> Future[CatalogueItem]:
+        """Store a model, knowledge base, tool server, plugin or policy; see the protocol."""
+        row = item_row(item)
         now = self._now()
-        return self._journal.submit(
-            lambda connection: _write(connection, agent_rows, binding_rows, now), size=size
+
+        def work(connection: Connection) -> CatalogueItem:
+            kind = row["kind"]
+            _ITEMS.check(connection, kind, kind, item.id, expected=expected_revision)
+            return _write(connection, _Coming(items=[row]), now).items[0]
+
+        return self._journal.submit(work, size=len(item.document))
+
+    def apply(
+        self,
+        agents: Sequence[AgentRecord],
+        bindings: Sequence[BindingRecord],
+        items: Sequence[CatalogueItem] = (),
+    ) -> Future[Applied]:
+        """Store several records in one transaction; see the protocol."""
+        coming = _Coming(
+            items=[item_row(item) for item in items],
+            agents=[agent_row(agent) for agent in agents],
+            bindings=[binding_row(binding) for binding in bindings],
         )
+        _check_once("agent", (row["id"] for row in coming.agents))
+        _check_once("binding", (row["id"] for row in coming.bindings))
+        for kind in CatalogueKind:
+            _check_once(kind, (row["id"] for row in coming.items if row["kind"] == kind))
+        size = sum(len(row["document"]) for rows in coming for row in rows)
+        now = self._now()
+        return self._journal.submit(lambda connection: _write(connection, coming, now), size=size)
 
     def delete_agent(self, agent_id: str) -> Future[bool]:
         """Delete an agent; see the protocol."""
@@ -153,7 +138,7 @@ class SqlCatalogue:
             if rows:
                 names = tuple(binding_record(row).id for row in rows[:_NAMED])
                 raise StillReferenced("agent", agent_id, "binding", names)
-            return _delete(connection, _AGENTS.delete, agent_id)
+            return _delete(connection, _AGENTS.delete, {"of_id": agent_id}, kind="agent")
 
         return self._journal.submit(work)
 
@@ -161,7 +146,17 @@ class SqlCatalogue:
         """Delete a binding; False if it is not stored."""
         check_ids("binding", id=binding_id)
         return self._journal.submit(
-            lambda connection: _delete(connection, _BINDINGS.delete, binding_id)
+            lambda connection: _delete(
+                connection, _BINDINGS.delete, {"of_id": binding_id}, kind="binding"
+            )
+        )
+
+    def delete_item(self, kind: CatalogueKind, id: str) -> Future[bool]:
+        """Delete an item and its secrets; False if it is not stored."""
+        check_ids(kind, id=id)
+        place = _ITEMS.place(kind.value, id)
+        return self._journal.submit(
+            lambda connection: _delete(connection, _ITEMS.delete, place, kind=kind.value)
         )
 
     async def get_agent(self, agent_id: str) -> AgentRecord | None:
@@ -174,6 +169,11 @@ class SqlCatalogue:
         row = await self._readers.first(_BINDINGS.select, {"of_id": binding_id})
         return None if row is None else binding_record(row)
 
+    async def get_item(self, kind: CatalogueKind, id: str) -> CatalogueItem | None:
+        """Return an item, or `None`."""
+        row = await self._readers.first(_ITEMS.select, _ITEMS.place(kind.value, id))
+        return None if row is None else item_record(row)
+
     async def list_agents(self) -> Sequence[AgentRecord]:
         """Return all agents by id."""
         rows = await self._readers.all(_AGENTS.select_all, {})
@@ -185,6 +185,14 @@ class SqlCatalogue:
         rows = await self._readers.all(statement, {"of_agent": agent_id})
         return [binding_record(row) for row in rows]
 
+    async def list_items(self, kind: CatalogueKind | None = None) -> Sequence[CatalogueItem]:
+        """Return all items, or those of one kind, by kind and id."""
+        if kind is None:
+            rows = await self._readers.all(_ITEMS.select_all, {})
+        else:
+            rows = await self._readers.all(_SELECT_OF_KIND, {"of_kind": kind.value})
+        return [item_record(row) for row in rows]
+
     async def revision(self) -> int:
         """Return a number that grows with every change of the catalogue; 0 at first."""
         row = await self._readers.first(_SELECT_REVISION, {})
@@ -194,26 +202,33 @@ class SqlCatalogue:
         return microseconds("catalogue", "now", self._clock())
 
 
-def _write(
-    connection: Connection, agent_rows: list[Encoded], binding_rows: list[Encoded], now: int
-) -> Applied:
-    _check_references(connection, agent_rows, binding_rows)
-    put_agents = [_AGENTS.write(connection, row, now) for row in agent_rows]
-    put_bindings = [_BINDINGS.write(connection, row, now) for row in binding_rows]
-    if any(changed for _, changed in (*put_agents, *put_bindings)):
-        _grow_revision(connection)
+class _Coming(NamedTuple):
+    """Encoded records to be written together."""
+
+    items: Sequence[Encoded] = ()
+    agents: Sequence[Encoded] = ()
+    bindings: Sequence[Encoded] = ()
+
+
+def _write(connection: Connection, coming: _Coming, now: int) -> Applied:
+    _check_references(connection, coming)
+    items = [_ITEMS.write(connection, row, now) for row in coming.items]
+    agents = [_AGENTS.write(connection, row, now) for row in coming.agents]
+    bindings = [_BINDINGS.write(connection, row, now) for row in coming.bindings]
+    if any(changed for _, changed in (*items, *agents, *bindings)):
+        grow_revision(connection)
     return Applied(
-        tuple(record for record, _ in put_agents), tuple(record for record, _ in put_bindings)
+        agents=tuple(record for record, _ in agents),
+        bindings=tuple(record for record, _ in bindings),
+        items=tuple(record for record, _ in items),
     )
 
 
-def _check_references(
-    connection: Connection, agent_rows: list[Encoded], binding_rows: list[Encoded]
-) -> None:
-    coming = {row["id"] for row in agent_rows}
-    for row in binding_rows:
+def _check_references(connection: Connection, coming: _Coming) -> None:
+    agents_coming = {row["id"] for row in coming.agents}
+    for row in coming.bindings:
         agent_id = row["agent_id"]
-        if agent_id not in coming and _AGENTS.find(connection, agent_id) is None:
+        if agent_id not in agents_coming and _AGENTS.find(connection, agent_id) is None:
             raise MissingReference("binding", row["id"], "agent", agent_id)
 
 
@@ -225,13 +240,18 @@ def _check_once(kind: str, ids: Iterable[str]) -> None:
         seen.add(one)
 
 
-def _delete(connection: Connection, statement: sa.Delete, id: str) -> bool:
-    deleted = connection.run(statement, {"of_id": id}) == 1
+def _delete(
+    connection: Connection, statement: sa.Delete, place: Mapping[str, Any], *, kind: str
+) -> bool:
+    deleted = connection.run(statement, place) == 1
     if deleted:
-        _grow_revision(connection)
+        # Who gets the id next must not find the secrets of who had it.
+        connection.run(_DELETE_SECRETS, {"of_kind": kind, "of_id": place["of_id"]})
+        grow_revision(connection)
     return deleted
 
 
-def _grow_revision(connection: Connection) -> None:
+def grow_revision(connection: Connection) -> None:
+    """Make the catalogue's revision one more."""
     if connection.run(_GROW_REVISION, {}) == 0:
         connection.run(_BEGIN_REVISION, {"id": 1, "revision": 1})

@@ -1,4 +1,4 @@
-"""Between the records of hosts, agents, bindings and keys, and rows: a pair for each.
+"""Between the records of hosts, agents, bindings, items and keys, and rows: a pair for each.
 
 Rows are dictionaries by column on the way in, which checks them, and tuples in the order of the
 selected columns on the way out.
@@ -6,7 +6,15 @@ selected columns on the way out.
 
 from __future__ import annotations
 
-from stores.records import AgentRecord, ApiKeyRecord, BindingRecord, HostRecord
+from stores.json_text import check_json
+from stores.records import (
+    AgentRecord,
+    ApiKeyRecord,
+    BindingRecord,
+    CatalogueItem,
+    CatalogueKind,
+    HostRecord,
+)
 from stores.sql.connection import Row
 from stores.sql.rows import Encoded
 from stores.sql.values import (
@@ -79,6 +87,28 @@ def binding_record(row: Row) -> BindingRecord:
     return BindingRecord(
         id=row[0],
         agent_id=row[1],
+        document=row[2],
+        enabled=bool(row[3]),
+        revision=row[4],
+        created_at=time(row[5]),
+        updated_at=time(row[6]),
+    )
+
+
+def item_row(item: CatalogueItem) -> Encoded:
+    """Encode what an operator sets of an item."""
+    kind = CatalogueKind(item.kind).value
+    check_ids(kind, id=item.id)
+    check_text(kind, "document", item.document)
+    check_json(kind, "document", item.document)
+    return {"kind": kind, "id": item.id, "document": item.document, "enabled": item.enabled}
+
+
+def item_record(row: Row) -> CatalogueItem:
+    """Decode a row of `catalogue_items`."""
+    return CatalogueItem(
+        kind=CatalogueKind(row[0]),
+        id=row[1],
         document=row[2],
         enabled=bool(row[3]),
         revision=row[4],

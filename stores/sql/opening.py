@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError
 
+from stores.blobs import BlobStore, open_blobs
+from stores.blobs.folder import FolderBlobs
 from stores.errors import InvalidDatabaseUrl
+from stores.limits import StoreLimits
 from stores.opened import Stores
+from stores.secret_keys import SecretKeys
+from stores.sql.artifacts import SqlArtifacts
+from stores.sql.audit import SqlAudit
 from stores.sql.catalogue import SqlCatalogue
 from stores.sql.connection import Connection, Database
 from stores.sql.dialect import Dialect
@@ -21,7 +28,10 @@ from stores.sql.keys import SqlApiKeys
 from stores.sql.ledger import SqlRunLedger
 from stores.sql.readers import Readers
 from stores.sql.schema import bring_up_to_date
+from stores.sql.secrets import SqlSecrets
 from stores.sql.sqlite import SqliteDialect, check_file
+from stores.sql.state import SqlState
+from stores.sql.storage import SqlStorage
 from stores.sql.transcript import SqlTranscript
 
 _FORMS = "use sqlite:///path/to/file or postgresql+psycopg://user@host/name"
@@ -29,14 +39,31 @@ _FORMS = "use sqlite:///path/to/file or postgresql+psycopg://user@host/name"
 _ONE = sa.select(sa.literal(1))
 
 
-async def open_sql_stores(url: str, *, synchronous: str, clock: Callable[[], datetime]) -> Stores:
+async def open_sql_stores(
+    url: str,
+    *,
+    synchronous: str,
+    clock: Callable[[], datetime],
+    blobs_url: str | None,
+    secret_keys: SecretKeys,
+    limits: StoreLimits,
+) -> Stores:
     """Open the stores of a SQL database; see `stores.open_stores`."""
     database = open_database(url, synchronous=synchronous)
+    blobs = _open_blobs(blobs_url, database.engine.url)
     await asyncio.to_thread(bring_up_to_date, database)
     loop = asyncio.get_running_loop()
     journal = SqlJournal(database=database, loop=loop)
     readers = Readers(database=database, loop=loop)
-    return _compose(journal=journal, readers=readers, clock=clock)
+    return _compose(
+        journal=journal,
+        readers=readers,
+        blobs=blobs,
+        loop=loop,
+        clock=clock,
+        secret_keys=secret_keys,
+        limits=limits,
+    )
 
 
 def open_database(url: str, *, synchronous: str) -> Database:
@@ -59,6 +86,15 @@ def open_database(url: str, *, synchronous: str) -> Database:
     raise InvalidDatabaseUrl(f"databases of kind {parsed.drivername!r} are not known: {_FORMS}")
 
 
+def _open_blobs(url: str | None, database: sa.URL) -> BlobStore | None:
+    if url is not None:
+        return open_blobs(url)
+    if database.drivername.startswith("sqlite"):
+        # Made at the first write, beside the database.
+        return FolderBlobs(Path(str(database.database)).absolute().parent / "blobs")
+    return None
+
+
 def _postgresql() -> Dialect:
     # Its driver takes a tenth of a second to import; who is on SQLite does not pay it.
     from stores.sql.postgresql import PostgresqlDialect
@@ -66,23 +102,52 @@ def _postgresql() -> Dialect:
     return PostgresqlDialect()
 
 
-def _compose(*, journal: SqlJournal, readers: Readers, clock: Callable[[], datetime]) -> Stores:
+def _compose(
+    *,
+    journal: SqlJournal,
+    readers: Readers,
+    blobs: BlobStore | None,
+    loop: asyncio.AbstractEventLoop,
+    clock: Callable[[], datetime],
+    secret_keys: SecretKeys,
+    limits: StoreLimits,
+) -> Stores:
+    audit = SqlAudit(journal=journal, readers=readers, loop=loop)
+
     async def ping() -> None:
         await readers.first(_ONE, {})
         await journal.submit(_answer)
 
     async def close() -> None:
+        await audit.flush()
         # All of them: the last connection to a SQLite file folds its WAL into it.
         await readers.close()
         await journal.close()
+        if blobs is not None:
+            await blobs.close()
 
     return Stores(
         events=SqlEventLog(journal=journal, readers=readers),
         transcript=SqlTranscript(readers=readers),
         ledger=SqlRunLedger(journal=journal, readers=readers),
         hosts=SqlHosts(journal=journal, readers=readers),
+        artifacts=SqlArtifacts(journal=journal, readers=readers, blobs=blobs, clock=clock),
+        state=SqlState(
+            journal=journal, readers=readers, clock=clock, most_bytes=limits.state_value_bytes
+        ),
+        storage=SqlStorage(
+            journal=journal, readers=readers, clock=clock, most_bytes=limits.storage_value_bytes
+        ),
         catalogue=SqlCatalogue(journal=journal, readers=readers, clock=clock),
+        secrets=SqlSecrets(
+            journal=journal,
+            readers=readers,
+            clock=clock,
+            keys=secret_keys,
+            most_bytes=limits.secret_bytes,
+        ),
         keys=SqlApiKeys(journal=journal, readers=readers),
+        audit=audit,
         journal=journal,
         ping=ping,
         close=close,

@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from stores.audit import AuditOutcome
 from stores.records import RunStatus
 from stores.sql.dialect import COUNTER, KEY
 
@@ -237,7 +238,7 @@ bindings = sa.Table(
     _time("updated_at"),
 )
 
-# One row, whose number grows with every change of agents and bindings.
+# One row, whose number grows with every change of agents, bindings, items and secrets.
 catalogue_revision = sa.Table(
     "catalogue_revision",
     metadata,
@@ -314,3 +315,95 @@ _partial_index(
     "ix_artifacts_expires", artifacts.c.expires_at, where=artifacts.c.expires_at.is_not(None)
 )
 sa.Index("ix_artifacts_blob", artifacts.c.blob_name)
+
+state_values = sa.Table(
+    "state_values",
+    metadata,
+    sa.Column("scope_key", KEY, primary_key=True),
+    sa.Column("key", KEY, primary_key=True),
+    _key("workspace"),
+    _integer("version"),
+    _time("updated_at"),
+    _integer("size_bytes"),
+    _text("value"),
+    sa.Index("ix_state_values_workspace", "workspace", "updated_at"),
+)
+
+# The versions that deleted keys had, so that a key which comes again goes on above its own.
+deleted_state = sa.Table(
+    "deleted_state",
+    metadata,
+    sa.Column("scope_key", KEY, primary_key=True),
+    sa.Column("key", KEY, primary_key=True),
+    _integer("version"),
+    sa.Column("deleted_at", sa.BigInteger, nullable=False, index=True),
+)
+
+storage_values = sa.Table(
+    "storage_values",
+    metadata,
+    sa.Column("area", KEY, primary_key=True),
+    sa.Column("owner", KEY, primary_key=True),
+    sa.Column("key", KEY, primary_key=True),
+    _integer("size_bytes"),
+    _time("created_at"),
+    _time("updated_at"),
+    _bytes("value"),
+)
+
+audit = sa.Table(
+    "audit",
+    metadata,
+    _counter("position"),
+    _time("at"),
+    _key("run_id", nullable=True),
+    _key("runner_id", nullable=True),
+    _key("caller", nullable=True),
+    _key("rpc"),
+    _text("resource"),
+    _text("scope"),
+    sa.Column("outcome", sa.SmallInteger, nullable=False),
+    _text("reason"),
+    _integer("duration"),
+    _integer("count"),
+    sqlite_autoincrement=True,
+)
+
+# As with runs, the number stands in the text of index and query.
+was_not_done = audit.c.outcome > sa.literal_column(str(int(AuditOutcome.DONE)))
+
+
+def _audit_index(
+    name: str, *columns: sa.Column[Any], where: sa.ColumnElement[bool] | None = None
+) -> None:
+    ordered = (*columns, audit.c.at, audit.c.position)
+    sa.Index(name, *ordered, sqlite_where=where, postgresql_where=where)
+
+
+_audit_index("ix_audit_at")
+_audit_index("ix_audit_run", audit.c.run_id, where=audit.c.run_id.is_not(None))
+_audit_index("ix_audit_not_done", where=was_not_done)
+
+# What operators keep beside agents and bindings, which others refer to by kind and id.
+catalogue_items = sa.Table(
+    "catalogue_items",
+    metadata,
+    sa.Column("kind", KEY, primary_key=True),
+    sa.Column("id", KEY, primary_key=True),
+    _text("document"),
+    sa.Column("enabled", sa.Boolean, nullable=False),
+    _integer("revision"),
+    _time("created_at"),
+    _time("updated_at"),
+)
+
+secrets = sa.Table(
+    "secrets",
+    metadata,
+    sa.Column("owner_kind", KEY, primary_key=True),
+    sa.Column("owner_id", KEY, primary_key=True),
+    sa.Column("name", KEY, primary_key=True),
+    _key("key_id"),
+    _time("updated_at"),
+    _bytes("sealed"),
+)
