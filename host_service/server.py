@@ -74,8 +74,8 @@ _log = logging.getLogger("runmesh.host")
 SHIPPED_RUNNER = "plugin:runmesh/echo/default"
 
 # The journal's thread makes many short calls into the database, and asks for the interpreter back
-# after each. With Python's 5 ms it waits longer for that than for the disk as soon as the event loop
-# is busy, and every run waits for it.
+# after each. With Python's 5 ms it waits longer for that than for the disk as soon as the event
+# loop is busy, and every run waits for it.
 _SWITCH_SECONDS = 0.0005
 
 
