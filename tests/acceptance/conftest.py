@@ -1,11 +1,13 @@
 """Hosts that acceptance tests talk to."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.commands import CommandLine, running
+from tests.integration.host.host_process import HostProcess
 
 AGENTS = """\
 agents:
@@ -31,6 +33,21 @@ def running_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLi
     configuration.write_text(AGENTS)
     with running(folder / "data", "--config", str(configuration)) as command_line:
         yield command_line
+
+
+@pytest.fixture(scope="session")
+def plain_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
+    """A host without any option but free ports, started where files would be open to all."""
+    host = HostProcess(tmp_path_factory.mktemp("plain") / "data")
+    before = os.umask(0)
+    try:
+        host.start()
+    finally:
+        os.umask(before)
+    try:
+        yield host
+    finally:
+        host.close()
 
 
 @pytest.fixture

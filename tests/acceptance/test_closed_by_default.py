@@ -4,10 +4,9 @@ import ipaddress
 import os
 import stat
 import struct
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from pathlib import Path
 
-import pytest
 from runmesh.v1 import gateway_pb2
 
 from host_service.settings import DEFAULT_GRPC_ADDRESS, DEFAULT_HTTP_ADDRESS, Settings
@@ -15,18 +14,6 @@ from tests.integration.host.calls import calling, message
 from tests.integration.host.host_process import HostProcess
 from tests.integration.host.processes import descendants, tcp_listeners, unix_listeners
 from tests.integration.host.refusals import refused
-
-
-@pytest.fixture(scope="module")
-def plain_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
-    """A host without any option but free ports, started where files would be open to all."""
-    folder = tmp_path_factory.mktemp("plain")
-    before = os.umask(0)
-    try:
-        with HostProcess(folder / "data") as host:
-            yield host
-    finally:
-        os.umask(before)
 
 
 def processes_of(host: HostProcess) -> list[int]:
@@ -112,18 +99,20 @@ def test_no_secret_is_in_the_log_or_in_the_process_list(plain_host: HostProcess)
         assert plain_host.key.encode() not in environment
 
 
-@pytest.mark.parametrize("option", ["--grpc", "--http"])
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
-def test_address_that_others_can_reach_is_refused_without_a_word(
-    tmp_path: Path, option: str, address: str
-) -> None:
-    host = HostProcess(tmp_path / "data", arguments=[option, address])
-    host.launch()
-    try:
-        assert host.wait() != 0
-    finally:
-        host.close()
-    (line,) = host.log().splitlines()
-    assert line.startswith(f"runmesh: {option} ")
-    assert "--insecure" in line
-    assert not (tmp_path / "data" / "host.json").exists()
+def test_address_that_others_can_reach_is_refused_without_a_word(tmp_path: Path) -> None:
+    hosts = [
+        (option, HostProcess(tmp_path / f"{option}{number}", arguments=[option, address]))
+        for option in ("--grpc", "--http")
+        for number, address in enumerate(("0.0.0.0:0", "[::]:0"))
+    ]
+    for _, host in hosts:
+        host.launch()
+    for option, host in hosts:
+        try:
+            assert host.wait() != 0
+        finally:
+            host.close()
+        (line,) = host.log().splitlines()
+        assert line.startswith(f"runmesh: {option} ")
+        assert "--insecure" in line
+        assert not (host.data / "host.json").exists()

@@ -1,7 +1,6 @@
 """Looking into a host, and using it, with nothing but grpcurl."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,17 +20,8 @@ def grpcurl() -> Grpcurl:
     return find_grpcurl()
 
 
-@pytest.fixture(scope="module")
-def looked_into(
-    tmp_path_factory: pytest.TempPathFactory, grpcurl: Grpcurl
-) -> Iterator[HostProcess]:
-    """A host as anyone starts it."""
-    with HostProcess(tmp_path_factory.mktemp("grpcurl") / "data") as host:
-        yield host
-
-
-def test_every_service_is_listed(grpcurl: Grpcurl, looked_into: HostProcess) -> None:
-    for address in (looked_into.addresses["grpc"], looked_into.addresses["socket"]):
+def test_every_service_is_listed(grpcurl: Grpcurl, plain_host: HostProcess) -> None:
+    for address in (plain_host.addresses["grpc"], plain_host.addresses["socket"]):
         listed = grpcurl(address, "list").split()
         assert set(listed) >= {
             "grpc.channelz.v1.Channelz",
@@ -55,19 +45,19 @@ def test_every_service_is_listed(grpcurl: Grpcurl, looked_into: HostProcess) -> 
     ],
 )
 def test_services_and_messages_are_described(
-    grpcurl: Grpcurl, looked_into: HostProcess, symbol: str, word: str
+    grpcurl: Grpcurl, plain_host: HostProcess, symbol: str, word: str
 ) -> None:
-    assert word in grpcurl(looked_into.addresses["grpc"], "describe", symbol)
+    assert word in grpcurl(plain_host.addresses["grpc"], "describe", symbol)
 
 
 def test_event_in_json_is_answered_and_the_ended_run_comes_last(
-    grpcurl: Grpcurl, looked_into: HostProcess
+    grpcurl: Grpcurl, plain_host: HostProcess
 ) -> None:
     event = {"type": "message.received", "input": {"text": FAMILY}}
     items = grpcurl.messages(
-        looked_into.addresses["grpc"],
+        plain_host.addresses["grpc"],
         "runmesh.v1.GatewayService/Dispatch",
-        key=looked_into.key,
+        key=plain_host.key,
         data=json.dumps({"event": event}),
     )
     assert list(items[0]) == ["accepted"]
@@ -80,12 +70,12 @@ def test_event_in_json_is_answered_and_the_ended_run_comes_last(
     assert "runCompleted" in results[-1]
 
 
-def test_refusal_names_reason_and_field(grpcurl: Grpcurl, looked_into: HostProcess) -> None:
+def test_refusal_names_reason_and_field(grpcurl: Grpcurl, plain_host: HostProcess) -> None:
     with pytest.raises(AssertionError) as caught:
         grpcurl(
-            looked_into.addresses["grpc"],
+            plain_host.addresses["grpc"],
             "runmesh.v1.GatewayService/SubmitEvent",
-            key=looked_into.key,
+            key=plain_host.key,
             data='{"event": {"input": {"text": "of no type"}}}',
         )
     told = str(caught.value)
@@ -94,21 +84,21 @@ def test_refusal_names_reason_and_field(grpcurl: Grpcurl, looked_into: HostProce
     assert "runmesh" in told
 
 
-def test_health_is_told_without_a_key(grpcurl: Grpcurl, looked_into: HostProcess) -> None:
-    (answer,) = grpcurl.messages(looked_into.addresses["grpc"], "grpc.health.v1.Health/Check")
+def test_health_is_told_without_a_key(grpcurl: Grpcurl, plain_host: HostProcess) -> None:
+    (answer,) = grpcurl.messages(plain_host.addresses["grpc"], "grpc.health.v1.Health/Check")
     assert answer == {"status": "SERVING"}
 
 
-def test_plugin_answers_on_its_own_socket(grpcurl: Grpcurl, looked_into: HostProcess) -> None:
-    paths = {path for each in descendants(looked_into.pid) for path in unix_listeners(each.pid)}
+def test_plugin_answers_on_its_own_socket(grpcurl: Grpcurl, plain_host: HostProcess) -> None:
+    paths = {path for each in descendants(plain_host.pid) for path in unix_listeners(each.pid)}
     (socket,) = paths
     assert "runmesh.v1.RunService" in grpcurl(f"unix:{socket}", "list").split()
     (answer,) = grpcurl.messages(f"unix:{socket}", "runmesh.v1.DiscoveryService/ListRunners")
     assert [each["id"] for each in answer["runners"]] == ["plugin:runmesh/echo/default"]
     (mesh,) = grpcurl.messages(
-        looked_into.addresses["grpc"],
+        plain_host.addresses["grpc"],
         "runmesh.v1.DiscoveryService/ListRunners",
-        key=looked_into.key,
+        key=plain_host.key,
     )
     assert mesh["runners"] == answer["runners"]
     assert mesh["instances"][0]["state"] == "INSTANCE_STATE_SERVING"

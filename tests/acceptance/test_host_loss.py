@@ -46,16 +46,13 @@ true
 
 
 async def test_host_that_is_killed_leaves_nothing_running_and_loses_nothing(
-    tmp_path: Path,
+    tmp_path: Path, plain_host: HostProcess
 ) -> None:
     write_scripted_plugin(tmp_path / "plugins")
     write_shell_plugin(tmp_path / "plugins", "acme/wrapped", _WRAPPED)
     more, note = tmp_path / "more", tmp_path / "note"
-    with (
-        HostProcess(tmp_path / "bystander") as bystander,
-        HostProcess(tmp_path / "data", plugins=tmp_path / "plugins", config=_CONFIG) as host,
-    ):
-        others = descendants(bystander.pid)
+    others = descendants(plain_host.pid)
+    with HostProcess(tmp_path / "data", plugins=tmp_path / "plugins", config=_CONFIG) as host:
         async with calling(host.addresses["grpc"], host.key) as caller:
             event = scripted(
                 say("shown at first, "), {"await": str(more)}, say("shown last"), {"sleep": 3600},
@@ -133,7 +130,7 @@ async def test_host_that_is_killed_leaves_nothing_running_and_loses_nothing(
 
         # Nobody else's processes were touched, and they still serve.
         assert _alive(others) == others
-        async with calling(bystander.addresses["grpc"], bystander.key) as caller:
+        async with calling(plain_host.addresses["grpc"], plain_host.key) as caller:
             assert (await caller.dispatch(message("untouched"))).text == "untouched"
 
 

@@ -1,6 +1,6 @@
 """A second host where one runs already: it refuses to start, and the first stays reachable."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,22 +8,6 @@ import pytest
 from tests.integration.host.calls import calling, message
 from tests.integration.host.host_process import HostProcess
 from tests.integration.host.processes import descendants
-
-
-@pytest.fixture(scope="module")
-def first_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
-    """A host that listens on a socket that it was told."""
-    folder = tmp_path_factory.mktemp("first")
-    arguments = ["--grpc", f"unix:{folder}/host.sock"]
-    with HostProcess(folder / "data", arguments=arguments) as host:
-        yield host
-
-
-@pytest.fixture(scope="module")
-def port_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
-    """A host that listens on ports."""
-    with HostProcess(tmp_path_factory.mktemp("port") / "data") as host:
-        yield host
 
 
 async def check_reachable(host: HostProcess) -> None:
@@ -73,13 +57,13 @@ WAYS: dict[str, tuple[Second, str]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_second_host_refuses_to_start_and_leaves_the_first_alone(
-    port_host: HostProcess, tmp_path: Path, way: str
+    plain_host: HostProcess, tmp_path: Path, way: str
 ) -> None:
     make, option = WAYS[way]
-    before = descendants(port_host.pid)
+    before = descendants(plain_host.pid)
     # The log of the first goes on; what the second says follows it.
-    told_before = len(port_host.log().splitlines())
-    second = make(port_host, tmp_path)
+    told_before = len(plain_host.log().splitlines())
+    second = make(plain_host, tmp_path)
     second.launch()
     try:
         assert second.wait() != 0
@@ -88,29 +72,25 @@ async def test_second_host_refuses_to_start_and_leaves_the_first_alone(
     if way == "data folder":
         said = second.log().splitlines()[told_before:]
         said = [line for line in said if line.startswith("runmesh: ")]
-        assert str(port_host.pid) in said[0]
+        assert str(plain_host.pid) in said[0]
     else:
         said = second.log().splitlines()
         assert not (tmp_path / "data" / "host.json").exists()
     (line,) = said
     assert line.startswith("runmesh: ")
     assert option in line
-    await check_reachable(port_host)
-    assert descendants(port_host.pid) == before
+    await check_reachable(plain_host)
+    assert descendants(plain_host.pid) == before
 
 
-async def test_second_host_does_not_take_a_socket_away(
-    first_host: HostProcess, tmp_path: Path
+async def test_socket_is_not_taken_from_a_live_host_and_is_from_a_dead_one(
+    tmp_path: Path,
 ) -> None:
-    arguments = ["--grpc", first_host.addresses["grpc"]]
-    line = refuses(HostProcess(tmp_path / "data", arguments=arguments))
-    assert first_host.addresses["grpc"] in line
-    await check_reachable(first_host)
-
-
-async def test_socket_that_a_killed_host_left_behind_is_taken_over(tmp_path: Path) -> None:
     arguments = ["--grpc", f"unix:{tmp_path}/host.sock"]
     with HostProcess(tmp_path / "data", arguments=arguments) as host:
+        line = refuses(HostProcess(tmp_path / "other", arguments=arguments))
+        assert host.addresses["grpc"] in line
+        await check_reachable(host)
         host.kill()
         assert (tmp_path / "host.sock").exists()
         left = Path(host.addresses["socket"].removeprefix("unix:")).parent
