@@ -39,8 +39,8 @@ async def open_stores(
         clock: Tells the time for what catalogue, state and storage stamp by themselves, and for
             what expires.
         blobs_url: Where the bytes of artifacts are, `file:///path/to/folder` or
-            `s3://bucket/prefix`; see `stores.blobs.open_blobs`. By default the folder `blobs` beside
-            a SQLite file. There is none for PostgreSQL: without a URL, artifacts have no bytes.
+            `s3://bucket/prefix`; see `stores.blobs.open_blobs`. By default the folder `blobs`
+            beside a SQLite file. For PostgreSQL there is none: without a URL, no bytes.
         secret_keys: What secrets are encrypted with; without them secrets are neither written nor
             read.
         limits: How large single values may be.
