@@ -259,6 +259,20 @@ async def test_end_that_another_host_has_written_is_the_end(
     assert getattr(ended, "run", None) == record
 
 
+async def test_checkpoint_of_a_message_goes_when_the_message_is_whole(
+    stores: Stores, services: RunServices, orchestrator: Orchestrator
+) -> None:
+    eager = replace(services, limits=replace(Limits(), checkpoint_bytes=1))
+    run = await begun(stores, eager, orchestrator)
+    await run.sends(a_delta("A", id="a"), a_delta("B", id="b"))
+    await stores.journal.flush()
+    kept = await stores.ledger.checkpoints("run-1")
+    assert {(each.message_id, each.text) for each in kept} == {("a", "A"), ("b", "B")}
+    await run.sends(message("A", id="a"))
+    await stores.journal.flush()
+    assert [each.message_id for each in await stores.ledger.checkpoints("run-1")] == ["b"]
+
+
 async def test_usage_of_the_end_is_final(
     stores: Stores, services: RunServices, orchestrator: Orchestrator
 ) -> None:
