@@ -91,13 +91,15 @@ _READER: Final = json.JSONDecoder(
 def _find_fault_within(value: Any, *, look_at_text: bool) -> str | None:
     """Go down level by level, so that the nesting of a text never becomes that of calls."""
     level = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for depth in range(MAX_DEPTH + 1):
         if look_at_text and not all(map(_is_text_storable, level)):
             return "an escape stands for U+0000 or a lone surrogate: remove or replace it"
+        if depth == MAX_DEPTH and any(isinstance(each, dict | list) for each in level):
+            return _TOO_DEEP
         level = [child for parent in level for child in _children(parent)]
         if not level:
-            return None
-    return _TOO_DEEP
+            break
+    return None
 
 
 def _children(value: Any) -> list[Any]:

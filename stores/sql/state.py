@@ -1,7 +1,7 @@
 """State on SQL.
 
-A read that is bound by bytes is one statement: it adds up the sizes of the keys in their order, and
-reads only those values whose sum before them is within the bound.
+A read that is bound by bytes is one statement: it adds up sizes in the order of the keys, and reads
+the values up to the first that goes over the bound, which tells that there is more.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _values_of(summed: sa.Subquery, *order: sa.ColumnElement[Any]) -> sa.Select[
     return (
         sa.select(_state.scope_key, _state.size_bytes, *_entry)
         .join_from(summed, state_values, is_it)
-        .where(summed.c.up_to - summed.c.size_bytes < sa.bindparam("most_bytes"))
+        .where(summed.c.up_to - summed.c.size_bytes <= sa.bindparam("most_bytes"))
         .order_by(*order)
     )
 
