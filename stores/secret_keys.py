@@ -110,11 +110,11 @@ def load_secret_keys(environment: Mapping[str, str], file: Path) -> SecretKeys:
         SecretKeyUnusable: What is there cannot be used, or the file cannot be made.
     """
     given = environment.get(VARIABLE)
-    if given is None:
-        return parse_secret_keys(_read(file) or _make(file), source=f"the file {file}")
-    keys = parse_secret_keys(given, source=VARIABLE).keys
     kept = _read(file)
-    if kept:
+    if given is None:
+        return parse_secret_keys(_make(file) if kept is None else kept, source=f"the file {file}")
+    keys = parse_secret_keys(given, source=VARIABLE).keys
+    if kept is not None:
         keys += parse_secret_keys(kept, source=f"the file {file}").keys
     return SecretKeys(_distinct(keys))
 

@@ -6,6 +6,7 @@ selected columns on the way out.
 
 from __future__ import annotations
 
+from stores.errors import InvalidRecord
 from stores.json_text import check_json
 from stores.records import (
     AgentRecord,
@@ -99,6 +100,8 @@ def item_row(item: CatalogueItem) -> Encoded:
     """Encode what an operator sets of an item."""
     kind = CatalogueKind(item.kind).value
     check_ids(kind, id=item.id)
+    if not item.id:
+        raise InvalidRecord(kind, "id", "must not be empty")
     check_text(kind, "document", item.document)
     check_json(kind, "document", item.document)
     return {"kind": kind, "id": item.id, "document": item.document, "enabled": item.enabled}

@@ -18,7 +18,7 @@ from stores.json_text import check_json
 from stores.records import Page
 from stores.sql.connection import Connection, Row
 from stores.sql.journal import SqlJournal
-from stores.sql.key_ranges import above_prefix
+from stores.sql.key_ranges import key_range
 from stores.sql.readers import Readers
 from stores.sql.tables import deleted_state, state_values
 from stores.sql.values import check_ids, check_keys, check_limit, check_text, microseconds, time
@@ -73,7 +73,7 @@ _FORGET = sa.delete(deleted_state).where(
 _within = sa.and_(
     _state.scope_key == sa.bindparam("of_scope"),
     _state.key >= sa.bindparam("from_key"),
-    _state.key > sa.bindparam("after_key"),
+    _state.key != sa.bindparam("behind_key"),
     _state.key < sa.bindparam("below_key"),
 )
 
@@ -200,9 +200,7 @@ class SqlState:
         check_limit(limit)
         values = {
             "of_scope": scope_key,
-            "from_key": prefix,
-            "after_key": _ALIASES.get(after, after) if after else "",
-            "below_key": above_prefix(prefix),
+            **key_range(prefix, _ALIASES.get(after, after) if after else None),
             # One more tells whether there are more.
             "most": limit + 1,
             "most_bytes": most_bytes,

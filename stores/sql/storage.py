@@ -12,7 +12,7 @@ from stores.errors import InvalidRecord, ValueTooLarge
 from stores.records import Page
 from stores.sql.connection import Connection, Row
 from stores.sql.journal import SqlJournal
-from stores.sql.key_ranges import above_prefix
+from stores.sql.key_ranges import key_range
 from stores.sql.readers import Readers
 from stores.sql.tables import storage_values
 from stores.sql.values import check_ids, check_keys, check_limit, microseconds, time
@@ -31,7 +31,7 @@ _SELECT_PAGE = (
     .where(
         _of_owner,
         _stored.key >= sa.bindparam("from_key"),
-        _stored.key > sa.bindparam("after_key"),
+        _stored.key != sa.bindparam("behind_key"),
         _stored.key < sa.bindparam("below_key"),
     )
     .order_by(_stored.key)
@@ -106,9 +106,7 @@ class SqlStorage:
         values = {
             "of_area": area,
             "of_owner": owner,
-            "from_key": prefix,
-            "after_key": after or "",
-            "below_key": above_prefix(prefix),
+            **key_range(prefix, after),
             # One more tells whether there are more.
             "most": limit + 1,
         }
