@@ -61,6 +61,7 @@ from host_service.start_up import (
     ensure_operator_key,
     open_database,
     read_configuration,
+    renew_secrets,
 )
 from host_service.supervisor.sockets import SocketFolder
 from host_service.supervisor.supervisor import Supervisor
@@ -263,8 +264,12 @@ class _Builder:
         return registry, supervisor
 
     async def _open_stores(self) -> Stores:
-        stores = await open_database(self._settings.database_url or self._folder.database_url)
+        stores = await open_database(
+            self._settings.database_url or self._folder.database_url,
+            secret_key_file=self._folder.path / "secret.key",
+        )
         self._stack.push_async_callback(stores.close)
+        await renew_secrets(stores.secrets)
         await ensure_operator_key(stores.keys, self._folder, at=now())
         return stores
 

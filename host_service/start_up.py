@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from datetime import datetime
 from pathlib import Path
 
@@ -21,6 +23,10 @@ from stores import Stores, open_stores
 from stores.errors import StoreError
 from stores.keys import ApiKeys
 from stores.records import ApiKeyRecord
+from stores.secret_keys import load_secret_keys
+from stores.secrets import Secrets
+
+_log = logging.getLogger("runmesh.host")
 
 _ADVICE = "mend it, or start without --config"
 
@@ -51,16 +57,39 @@ def effective_limits(limits: Limits, configuration: Configuration | None) -> Lim
         raise StartupError(str(error), "mend the configuration file") from error
 
 
-async def open_database(url: str) -> Stores:
-    """Return the stores.
+async def open_database(url: str, *, secret_key_file: Path) -> Stores:
+    """Return the stores, with the keys of their secrets.
+
+    Args:
+        url: The database.
+        secret_key_file: Holds the keys that the environment does not; made when there are none.
 
     Raises:
-        StartupError: The database cannot be used.
+        StartupError: The keys or the database cannot be used.
     """
     try:
-        return await open_stores(url)
+        secret_keys = load_secret_keys(os.environ, secret_key_file)
+    except StoreError as error:
+        raise StartupError(str(error), "mend the key: secrets are encrypted with it") from error
+    try:
+        return await open_stores(url, secret_keys=secret_keys)
     except StoreError as error:
         raise StartupError(f"the database cannot be used: {error}", "check --database") from error
+
+
+async def renew_secrets(secrets: Secrets) -> None:
+    """Encrypt with the newest key what is encrypted with an older one."""
+    renewed = await secrets.reencrypt()
+    if renewed.changed:
+        _log.info("encrypted %d secrets with the newest key", renewed.changed)
+    for owner, name in renewed.unreadable:
+        _log.warning(
+            "the secret %r of %s %r does not decrypt: give back the key it was encrypted with, "
+            "or store it again",
+            name,
+            owner.kind,
+            owner.id,
+        )
 
 
 async def ensure_operator_key(keys: ApiKeys, folder: DataFolder, *, at: datetime) -> None:
