@@ -10,7 +10,6 @@ following symbolic links: what somebody else put there leads nowhere.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
@@ -19,6 +18,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from stores.blobs.files import FOLDER, opened, sync
 from stores.blobs.names import BlobName
 from stores.blobs.staging import Staging
 from stores.blobs.store import MEBIBYTE, Declared, StagedBlob, StoredBlob, check_name
@@ -32,12 +32,8 @@ _THREADS = 4
 
 # The root itself may be a link: that is the operator's choice.
 _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without waiting, should it be a pipe that somebody put there.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-# macOS leaves data in the drive's cache at fsync; this one goes through to the medium.
-_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 
 
 class FolderBlobs:
@@ -69,7 +65,7 @@ class FolderBlobs:
                 _sync_file(staged.path)
                 os.rename(staged.path, name.text, dst_dir_fd=shard)
             # Even where another writer has put it: its own sync may still be under way.
-            _sync(shard)
+            sync(shard)
 
     async def read(self, name: BlobName, offset: int, length: int) -> bytes:
         """Return bytes of a blob; see the protocol."""
@@ -164,24 +160,16 @@ class FolderBlobs:
             yield shard
 
     def _make_shard(self, shard: str) -> None:
-        with _opened(os.open(self._root, _ROOT)) as root, suppress(FileExistsError):
+        with opened(os.open(self._root, _ROOT)) as root, suppress(FileExistsError):
             os.mkdir(shard, mode=0o700, dir_fd=root)
-            _sync(root)
+            sync(root)
 
     @contextmanager
     def _open_folder(self, name: str) -> Iterator[int]:
-        with _opened(os.open(self._root, _ROOT)) as root:
-            folder = os.open(name, _FOLDER, dir_fd=root)
-        with _opened(folder):
+        with opened(os.open(self._root, _ROOT)) as root:
+            folder = os.open(name, FOLDER, dir_fd=root)
+        with opened(folder):
             yield folder
-
-
-@contextmanager
-def _opened(file: int) -> Iterator[int]:
-    try:
-        yield file
-    finally:
-        os.close(file)
 
 
 def _stat(shard: int, name: BlobName) -> os.stat_result | None:
@@ -197,12 +185,5 @@ def _stored(name: BlobName, found: os.stat_result) -> StoredBlob:
 
 
 def _sync_file(path: Path) -> None:
-    with _opened(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as file:
-        _sync(file)
-
-
-def _sync(file: int) -> None:
-    if _FULL_SYNC is None:
-        os.fsync(file)
-    else:
-        fcntl.fcntl(file, _FULL_SYNC)
+    with opened(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as file:
+        sync(file)

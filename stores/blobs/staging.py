@@ -27,14 +27,16 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 
+from stores.blobs.files import FOLDER, make_private_folder, opened
 from stores.blobs.store import MEBIBYTE, Declared, StagedBlob
 from stores.blobs.threads import BlobThreads
-from stores.errors import ContentMismatch, ContentTooLarge, StoreUnavailable
+from stores.errors import ContentMismatch, ContentTooLarge, StoreClosed, StoreUnavailable
 
 # One hand-over to a thread, 150 microseconds, for each MiB.
 _BLOCK_BYTES = MEBIBYTE
 
 _SUFFIX = ".part"
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _WRITE = "write a blob's temporary file"
 
 
@@ -59,8 +61,17 @@ class Staging:
             _check(declared, size, digest)
             yield StagedBlob(digest, size, file.path)
         finally:
+            await self._discard(file)
+
+    async def _discard(self, file: _PartFile) -> None:
+        try:
+            discarding = self._threads.start("remove a temporary file", file.discard)
+        except StoreClosed:
+            # The store closes over an upload: no thread is left to do it.
+            file.discard()
+        else:
             # Done even if this wait is cancelled in its turn.
-            await asyncio.shield(self._threads.start("remove a temporary file", file.discard))
+            await asyncio.shield(discarding)
 
     async def _fill(self, file: _PartFile, chunks: AsyncIterable[bytes], declared: Declared) -> int:
         size = 0
@@ -118,8 +129,9 @@ class _PartFile:
         with self._lock:
             if self._discarded:
                 return
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file = _create_locked(self.path)
+            make_private_folder(self.path.parent)
+            with opened(os.open(self.path.parent, FOLDER)) as folder:
+                self._file = _create_locked(folder, self.path.name)
 
     def append(self, block: bytes | bytearray) -> None:
         with self._lock:
@@ -141,10 +153,10 @@ class _PartFile:
             self._file = None
 
 
-def _create_locked(path: Path) -> int:
+def _create_locked(folder: int, name: str) -> int:
     # Between making and locking it a sweep may take it for a dead writer's: then it has no name.
     for _ in range(10):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        file = os.open(name, _NEW_FILE, 0o600, dir_fd=folder)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             if os.fstat(file).st_nlink:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 import sqlalchemy as sa
 
@@ -16,7 +17,7 @@ from stores.records import ArtifactHeader, ArtifactRecord, Collected, Page
 from stores.sql.artifact_rows import artifact_record, artifact_row
 from stores.sql.connection import Connection, Row, Values
 from stores.sql.journal import SqlJournal
-from stores.sql.orphans import Orphans, touch
+from stores.sql.orphans import Orphans, delete_artifacts, touch
 from stores.sql.readers import Readers
 from stores.sql.rows import Encoded
 from stores.sql.tables import artifacts, blobs, is_living
@@ -206,7 +207,7 @@ class SqlArtifacts:
         """Delete an artifact; see the protocol."""
         if await self._find(artifact_id) is None:
             return False
-        return await self._orphans().delete([artifact_id]) == 1
+        return await self._delete([artifact_id]) == 1
 
     async def delete_created_before(self, workspace: str, time: datetime, *, limit: int) -> int:
         """Delete the oldest artifacts of a workspace; see the protocol."""
@@ -214,29 +215,29 @@ class SqlArtifacts:
         before = microseconds("artifact", "created_at", time)
         values = {"of_workspace": workspace, "before": before, "most": limit}
         rows = await self._readers.all(_SELECT_BEFORE, values)
-        return await self._orphans().delete([row[0] for row in rows])
+        return await self._delete([row[0] for row in rows])
+
+    async def _delete(self, artifact_ids: Sequence[str]) -> int:
+        return await self._journal.submit(partial(delete_artifacts, artifact_ids, self._now()))
 
     async def collect_orphans(
         self, *, grace_seconds: float = GRACE_SECONDS, batch: int = 200
     ) -> Collected:
         """Delete expired artifacts and orphaned blobs; see the protocol."""
         check_limit(batch)
-        orphans = self._orphans(batch)
-        await self._blobs.sweep()
-        expired = await orphans.delete_expired(self._now())
-        grace = timedelta(seconds=grace_seconds) // timedelta(microseconds=1)
-        await orphans.condemn(untouched_since=self._now() - grace)
-        blobs, size = await orphans.delete_condemned()
-        return Collected(expired, blobs, size)
-
-    def _orphans(self, batch: int = 200) -> Orphans:
-        return Orphans(
+        orphans = Orphans(
             journal=self._journal,
             readers=self._readers,
             blobs=self._blobs,
             now=self._now,
             batch=batch,
         )
+        await self._blobs.sweep()
+        expired = await orphans.delete_expired(self._now())
+        grace = timedelta(seconds=grace_seconds) // timedelta(microseconds=1)
+        await orphans.condemn(untouched_since=self._now() - grace)
+        blobs, size = await orphans.delete_condemned()
+        return Collected(expired, blobs, size)
 
     @property
     def _blobs(self) -> BlobStore:

@@ -65,6 +65,18 @@ def touch(connection: Connection, names: Iterable[str], at: int) -> None:
     connection.run_many(_TOUCH, [{"of_blob": name, "at": at} for name in names])
 
 
+def delete_artifacts(artifact_ids: Iterable[str], now: int, connection: Connection) -> int:
+    """Delete artifacts, and return how many there were; the grace of their blobs begins."""
+    deleted = 0
+    for artifact_id in artifact_ids:
+        row = connection.first(_FIND, {"of_artifact": artifact_id})
+        if row is not None:
+            connection.run(_DELETE, {"of_artifact": artifact_id})
+            touch(connection, row, now)
+            deleted += 1
+    return deleted
+
+
 class Orphans:
     """One collection."""
 
@@ -88,24 +100,9 @@ class Orphans:
         """Delete the artifacts that have expired, and return how many."""
         deleted = 0
         while rows := await self._read(_SELECT_EXPIRED, now=now):
-            deleted += await self.delete([row[0] for row in rows])
+            work = partial(delete_artifacts, [row[0] for row in rows], self._now())
+            deleted += await self._journal.submit(work)
         return deleted
-
-    async def delete(self, artifact_ids: Sequence[str]) -> int:
-        """Delete artifacts, and return how many there were."""
-        now = self._now()
-
-        def work(connection: Connection) -> int:
-            found = 0
-            for artifact_id in artifact_ids:
-                row = connection.first(_FIND, {"of_artifact": artifact_id})
-                if row is not None:
-                    connection.run(_DELETE, {"of_artifact": artifact_id})
-                    touch(connection, row, now)
-                    found += 1
-            return found
-
-        return await self._journal.submit(work)
 
     async def condemn(self, *, untouched_since: int) -> None:
         """Condemn the blobs that no artifact refers to and that were not touched since a time."""

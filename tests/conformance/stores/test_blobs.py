@@ -207,6 +207,20 @@ async def test_reader_may_stop_in_the_middle(blobs: BlobStore) -> None:
             break
 
 
+async def test_store_that_closes_over_an_upload_keeps_nothing_of_it(
+    blobs: BlobStore, tmp_path: Path
+) -> None:
+    async def closing() -> AsyncIterator[bytes]:
+        yield LARGE
+        await blobs.close()
+        yield LARGE
+
+    with pytest.raises(StoreClosed):
+        async with blobs.stage(closing(), Declared(most_bytes=MOST)):
+            pytest.fail("they were taken")
+    assert files_in(tmp_path) == []
+
+
 async def test_closed_store_says_so(blobs: BlobStore) -> None:
     await blobs.close()
     await blobs.close()
