@@ -45,3 +45,39 @@ class Transcript(Protocol):
 
     async def latest_position(self, conversation_key: str) -> int | None:
         """Return the newest position of a conversation; `None` while it has no items."""
+
+    async def search(
+        self, conversation_key: str, query: str, *, before: int | None = None, limit: int = 10
+    ) -> Page[TranscriptItem, int]:
+        """Return a page of the items of a conversation that a query finds, newest first.
+
+        All words of the query must occur in an item's text, which is compared without case,
+        width and accents; `stores.search_text` has the rules. An item is found from the commit on
+        that stores it, until it is deleted. A page is stable while items arrive, as that of
+        `page` is. It may have fewer items than asked for, even none, and a `next_cursor` all the
+        same: a search goes only so far at a time through items that have the words' pieces but
+        not the words.
+
+        Args:
+            conversation_key: The conversation; an unknown one is an empty one.
+            query: Words between spaces; data, never syntax. Without any, nothing is found.
+            before: Only items with a smaller position; `next_cursor` goes in here.
+            limit: How many items at most, from 1 to 10,000.
+
+        Raises:
+            InvalidRecord: The query has more than 1,024 characters, U+0000 or a lone surrogate.
+        """
+
+    async def search_workspace(
+        self, workspace: str, query: str, *, before: int | None = None, limit: int = 10
+    ) -> Page[TranscriptItem, int]:
+        """Return a page of the items of a workspace that a query finds, newest first.
+
+        As `search`, over all conversations of the workspace, in the order of commits.
+
+        Args:
+            workspace: The workspace's id, or empty for what has none.
+            query: As for `search`.
+            before: The `next_cursor` of the page before, which is good for nothing else.
+            limit: As for `search`.
+        """

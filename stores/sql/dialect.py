@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.sql import ClauseElement
 
 from stores.errors import StoreError
 
@@ -19,6 +21,9 @@ KEY = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 # SQLite counts rows by itself only in a column declared exactly INTEGER PRIMARY KEY.
 COUNTER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+# Numbers in braces: on SQLite as text, from which its index takes the digits.
+TERMS = sa.Text().with_variant(postgresql.ARRAY(sa.Integer), "postgresql")
 
 # How long a connection waits for another one's transaction before it gives up.
 LOCK_TIMEOUT_SECONDS = 10
@@ -33,10 +38,15 @@ class Dialect(ABC):
             transactions: those of one database are one at a time, on either engine. That is
             what lets a piece of work read, decide and write without a race, keeps positions in
             the order of commits, and leaves no deadlock to happen.
+        search: A query for the newest transcript items that have all of some terms, as
+            `stores.sql.search` asks it.
+        search_few: The same, for when one of the terms is known to have few items.
     """
 
     paramstyle: Literal["qmark", "format"]
     begin_write: str
+    search: ClauseElement
+    search_few: ClauseElement
 
     @abstractmethod
     def connect_arguments(self) -> dict[str, Any]:

@@ -28,6 +28,8 @@ from stores.sql.keys import SqlApiKeys
 from stores.sql.ledger import SqlRunLedger
 from stores.sql.readers import Readers
 from stores.sql.schema import bring_up_to_date
+from stores.sql.search import SqlSearch
+from stores.sql.search_backfill import SearchBackfill
 from stores.sql.secrets import SqlSecrets
 from stores.sql.sqlite import SqliteDialect, check_file
 from stores.sql.state import SqlState
@@ -56,6 +58,7 @@ async def open_sql_stores(
     journal = SqlJournal(database=database, loop=loop)
     readers = Readers(database=database, loop=loop)
     return _compose(
+        dialect=database.dialect,
         journal=journal,
         readers=readers,
         blobs=blobs,
@@ -104,6 +107,7 @@ def _postgresql() -> Dialect:
 
 def _compose(
     *,
+    dialect: Dialect,
     journal: SqlJournal,
     readers: Readers,
     blobs: BlobStore | None,
@@ -113,12 +117,15 @@ def _compose(
     limits: StoreLimits,
 ) -> Stores:
     audit = SqlAudit(journal=journal, readers=readers, loop=loop)
+    backfill = SearchBackfill(journal=journal, readers=readers)
+    backfill.start()
 
     async def ping() -> None:
         await readers.first(_ONE, {})
         await journal.submit(_answer)
 
     async def close() -> None:
+        await backfill.stop()
         await audit.flush()
         # All of them: the last connection to a SQLite file folds its WAL into it.
         await readers.close()
@@ -128,7 +135,9 @@ def _compose(
 
     return Stores(
         events=SqlEventLog(journal=journal, readers=readers),
-        transcript=SqlTranscript(readers=readers),
+        transcript=SqlTranscript(
+            readers=readers, search=SqlSearch(readers=readers, dialect=dialect)
+        ),
         ledger=SqlRunLedger(journal=journal, readers=readers),
         hosts=SqlHosts(journal=journal, readers=readers),
         artifacts=SqlArtifacts(journal=journal, readers=readers, blobs=blobs, clock=clock),

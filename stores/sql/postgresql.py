@@ -5,19 +5,54 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import psycopg
+import sqlalchemy as sa
 from psycopg.pq import TransactionStatus
 
 from stores.errors import ConstraintViolated, StoreError, StoreUnavailable
 from stores.sql.dialect import LOCK_TIMEOUT_SECONDS, Dialect
+from stores.sql.tables import item_columns, transcript_items
 
 # Any constant will do; in its database it says "a write transaction of runmesh".
 _WRITE_LOCK = 7_266_877_101
+
+# The index knows no order: it gives all that has the terms, which must then be sorted. So it is
+# asked for one block of numbers after the other, newest first, until there is enough. `number + 0`
+# keeps the planner from walking through the numbers themselves, whatever it thinks of the terms.
+_TERMS = "CAST(:terms AS integer[])"
+_BLOCK = (
+    sa.func.generate_series(
+        sa.text("(CAST(:below AS bigint) - 1) >> 12"),
+        sa.text("CAST(:lowest AS bigint) >> 12"),
+        sa.text("-1"),
+    )
+    .table_valued("block")
+    .render_derived()
+)
+
+
+def _having(terms: str) -> sa.Select[Any]:
+    return (
+        sa.select(transcript_items.c.number, *item_columns)
+        .where(
+            sa.text(f"(terms || (-1 - (number >> 12))::integer) @> {terms}"),
+            sa.text("number + 0 >= :lowest AND number + 0 < :below"),
+        )
+        .order_by(sa.text("number + 0 DESC"))
+        .limit(sa.bindparam("most"))
+    )
+
+
+_found = _having(f"({_TERMS} || (-1 - block)::integer)").lateral("found")
+_SEARCH = sa.select(*_found.c).join_from(_BLOCK, _found, sa.true()).limit(sa.bindparam("most"))
+_SEARCH_FEW = _having(_TERMS)
 
 
 class PostgresqlDialect(Dialect):
     """PostgreSQL's ways."""
 
     paramstyle: Literal["qmark", "format"] = "format"
+    search = _SEARCH
+    search_few = _SEARCH_FEW
     # Two statements, one round trip.
     begin_write = f"BEGIN; SELECT pg_advisory_xact_lock({_WRITE_LOCK})"
 

@@ -25,6 +25,7 @@ from stores.records import (
     Usage,
 )
 from stores.sql.connection import Row
+from stores.sql.search_terms import item_terms
 from stores.sql.values import (
     check_ids,
     check_integers,
@@ -352,11 +353,12 @@ def item_row(item: TranscriptItem) -> Encoded:
         "actor": item.actor,
         "text": item.text,
         "content": item.content,
+        "terms": item_terms(item.text, item.conversation_key, item.workspace),
     }
 
 
 def item_record(row: Row) -> TranscriptItem:
-    """Decode a row of `transcript_items`."""
+    """Decode a row of the `item_columns` of `transcript_items`."""
     return TranscriptItem(
         transcript_id=row[0],
         conversation_key=row[1],

@@ -6,10 +6,28 @@ import sqlite3
 from pathlib import Path
 from typing import Any, Literal
 
+import sqlalchemy as sa
 from sqlalchemy.engine import URL
+from sqlalchemy.sql import ClauseElement
 
 from stores.errors import ConstraintViolated, InvalidDatabaseUrl, StoreError, StoreUnavailable
 from stores.sql.dialect import LOCK_TIMEOUT_SECONDS, Dialect
+from stores.sql.tables import item_columns, transcript_items
+
+# The index gives what has all the terms newest first, as it goes: it ends when there is enough, and
+# goes through lists where terms have no item in common. CROSS JOIN holds the planner to that.
+_SEARCH: ClauseElement = (
+    sa.select(*(sa.column(column.name) for column in (transcript_items.c.number, *item_columns)))
+    .select_from(
+        sa.text("transcript_search CROSS JOIN transcript_items ON number = transcript_search.rowid")
+    )
+    .where(
+        sa.text("transcript_search MATCH replace(trim(:terms, '{}'), ',', ' ')"),
+        sa.text("transcript_search.rowid >= :lowest AND transcript_search.rowid < :below"),
+    )
+    .order_by(sa.text("transcript_search.rowid DESC"))
+    .limit(sa.bindparam("most"))
+)
 
 
 class SqliteDialect(Dialect):
@@ -19,6 +37,7 @@ class SqliteDialect(Dialect):
     # A deferred transaction that turns into a write fails at once when another one wrote in
     # between, whatever the timeout; an immediate one waits its turn before it reads anything.
     begin_write = "BEGIN IMMEDIATE"
+    search = search_few = _SEARCH
 
     def __init__(self, *, synchronous: str) -> None:
         """Take the mode in which commits wait for the disk, `FULL` or `NORMAL`."""

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from stores.audit import AuditOutcome
 from stores.records import RunStatus
-from stores.sql.dialect import COUNTER, KEY
+from stores.sql.dialect import COUNTER, KEY, TERMS
 
 metadata = sa.MetaData(
     naming_convention={
@@ -47,6 +47,17 @@ def _bytes(name: str, *, nullable: bool = False) -> sa.Column[bytes]:
 
 def _counter(name: str) -> sa.Column[int]:
     return sa.Column(name, COUNTER, primary_key=True, autoincrement=True)
+
+
+def is_described(name: str | None, kind: str, _: Any = None) -> bool:
+    """Return whether something in a database is described here, as Alembic asks.
+
+    The index for searching is not: it is a table of its own kind on SQLite, with more behind it,
+    and an index on an expression on PostgreSQL.
+    """
+    if kind == "table":
+        return not str(name).startswith("transcript_search")
+    return name != "ix_transcript_items_search"
 
 
 def _of_run() -> sa.ForeignKey:
@@ -184,10 +195,13 @@ conversations = sa.Table(
     _integer("last_position"),
 )
 
+# Numbered in the order of commits, over all conversations. `terms` is what the item is found by, as
+# `search_terms` has it; the migrations make the index on it, which each engine has in its own form.
 transcript_items = sa.Table(
     "transcript_items",
     metadata,
-    sa.Column("transcript_id", KEY, primary_key=True),
+    _counter("number"),
+    _key("transcript_id"),
     _key("conversation_key"),
     _integer("position"),
     _key("workspace"),
@@ -202,7 +216,25 @@ transcript_items = sa.Table(
     _bytes("actor", nullable=True),
     _text("text", nullable=True),
     _bytes("content"),
+    sa.Column("terms", TERMS, nullable=True),
+    sa.UniqueConstraint("transcript_id"),
     sa.UniqueConstraint("conversation_key", "position"),
+    sqlite_autoincrement=True,
+)
+
+# What `rows.item_record` takes, in its order.
+item_columns = tuple(
+    column for column in transcript_items.c if column.name not in ("number", "terms")
+)
+
+# Items from before there were terms. What is written today has them, so that the index is empty
+# once `search_backfill` has been through.
+is_unindexed = sa.and_(transcript_items.c.terms.is_(None), transcript_items.c.text.is_not(None))
+sa.Index(
+    "ix_transcript_items_unindexed",
+    transcript_items.c.number,
+    sqlite_where=is_unindexed,
+    postgresql_where=is_unindexed,
 )
 
 hosts = sa.Table(

@@ -11,12 +11,18 @@ from stores.records import Page, TranscriptItem
 from stores.sql.connection import Connection
 from stores.sql.readers import Readers
 from stores.sql.rows import Encoded, item_record
-from stores.sql.tables import conversations, transcript_items
+from stores.sql.search import SqlSearch
+from stores.sql.tables import conversations, item_columns, transcript_items
 from stores.sql.values import INTEGER_MAX, check_limit
 
+_terms = transcript_items.c.terms
 _is_conversation = conversations.c.conversation_key == sa.bindparam("of_conversation")
 
-_INSERT = sa.insert(transcript_items)
+_INSERT = (
+    sa.insert(transcript_items)
+    .inline()
+    .values({column.name: sa.bindparam(column.name) for column in (*item_columns, _terms)})
+)
 _LATEST = sa.select(conversations.c.last_position).where(_is_conversation)
 _ADVANCE = (
     sa.update(conversations)
@@ -26,7 +32,7 @@ _ADVANCE = (
 )
 _BEGIN = sa.insert(conversations)
 
-_between = sa.select(transcript_items).where(
+_between = sa.select(*item_columns).where(
     transcript_items.c.conversation_key == sa.bindparam("of_conversation"),
     transcript_items.c.position > sa.bindparam("above"),
     transcript_items.c.position < sa.bindparam("below"),
@@ -38,9 +44,10 @@ _OLDEST_FIRST = _between.order_by(transcript_items.c.position).limit(sa.bindpara
 class SqlTranscript:
     """Implements `stores.transcript.Transcript`."""
 
-    def __init__(self, *, readers: Readers) -> None:
-        """Take the way to read."""
+    def __init__(self, *, readers: Readers, search: SqlSearch) -> None:
+        """Take the ways to read and to search."""
         self._readers = readers
+        self._search = search
 
     async def page(
         self,
@@ -75,6 +82,20 @@ class SqlTranscript:
         """Return the newest position of a conversation; `None` while it has no items."""
         row = await self._readers.first(_LATEST, {"of_conversation": conversation_key})
         return None if row is None else row[0]
+
+    async def search(
+        self, conversation_key: str, query: str, *, before: int | None = None, limit: int = 10
+    ) -> Page[TranscriptItem, int]:
+        """Return a page of what a query finds in a conversation; see the protocol."""
+        return await self._search.in_conversation(
+            conversation_key, query, before=before, limit=limit
+        )
+
+    async def search_workspace(
+        self, workspace: str, query: str, *, before: int | None = None, limit: int = 10
+    ) -> Page[TranscriptItem, int]:
+        """Return a page of what a query finds in a workspace; see the protocol."""
+        return await self._search.in_workspace(workspace, query, before=before, limit=limit)
 
 
 def latest_position(connection: Connection, conversation_key: str) -> int | None:
