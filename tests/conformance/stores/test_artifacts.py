@@ -21,6 +21,7 @@ from stores.errors import (
 )
 from stores.records import ArtifactHeader, ArtifactRecord, Collected
 from stores.sql.artifacts import SqlArtifacts
+from stores.sql.orphans import Orphans
 from tests.conformance.stores.blob_stores import (
     CREDENTIALS,
     files_in,
@@ -303,6 +304,25 @@ async def test_writer_between_blob_and_row_keeps_its_bytes(
     await written(stores)
     assert collected == [Collected(0, 0, 0)]
     assert await content_of(stores, "artifact-1") == b"content"
+
+
+async def test_blob_that_is_shared_while_orphans_are_looked_for_is_kept(
+    stores: Stores, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await written(stores)
+    await stores.artifacts.delete("artifact-1")
+    clock.now += 2 * GRACE
+    read = Orphans._read
+
+    async def read_and_share(orphans: Orphans, *arguments: Any, **values: Any) -> Any:
+        rows = await read(orphans, *arguments, **values)
+        if "untouched_since" in values and rows:
+            await written(stores, "artifact-2")
+        return rows
+
+    monkeypatch.setattr(Orphans, "_read", read_and_share)
+    assert await stores.artifacts.collect_orphans() == Collected(0, 0, 0)
+    assert await content_of(stores, "artifact-2") == b"content"
 
 
 async def test_writer_beyond_the_grace_is_told_and_leaves_no_artifact(
