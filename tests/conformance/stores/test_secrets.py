@@ -208,19 +208,20 @@ async def test_rotation_leaves_what_it_cannot_read_and_says_so(
 
 
 async def test_rotation_does_not_undo_what_is_written_meanwhile(
-    stores: Stores, database_url: str
+    stores: Stores, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(20):
-        await stores.secrets.put(OWNER, f"{number:02}", "before")
+    for name in ("changed", "deleted", "left"):
+        await stores.secrets.put(OWNER, name, "before")
     rotating = await open_stores(database_url, secret_keys=keys(NEW, OLD))
 
-    async def write() -> None:
-        for number in reversed(range(20)):
-            await rotating.secrets.put(OWNER, f"{number:02}", f"after {number}")
+    async def write_between_reading_and_writing() -> None:
+        await rotating.secrets.put(OWNER, "changed", "after")
+        await rotating.secrets.delete(OWNER, "deleted")
 
-    await asyncio.gather(rotating.secrets.reencrypt(batch=1), write())
-    for number in range(20):
-        assert await revealed(rotating, f"{number:02}") == f"after {number}"
+    monkeypatch.setattr(rotating.journal, "room", write_between_reading_and_writing)
+    assert await rotating.secrets.reencrypt() == Reencrypted(1, ())
+    found = [await revealed(rotating, name) for name in ("changed", "deleted", "left")]
+    assert found == ["after", None, "before"]
     await rotating.close()
 
 

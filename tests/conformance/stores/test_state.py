@@ -397,6 +397,8 @@ async def test_snapshot_has_the_scopes_in_order_within_its_bytes(stores: Stores)
     assert cut.truncated
     keys = {scope: [entry.key for entry in found] for scope, found in cut.entries.items()}
     assert keys == {"z": ["p", "q"], "a": ["p"]}
+    first = await stores.state.snapshot(["z", "a"], most_bytes=100)
+    assert [len(found) for found in first.entries.values()] == [1, 0]
     exact = await stores.state.snapshot(["z", "a"], most_bytes=400)
     assert exact == await stores.state.snapshot(["z", "a"])
     nothing = await stores.state.snapshot(["z", "a"], most_bytes=1)
