@@ -43,4 +43,5 @@ def test_statement_uses_its_index_and_sorts_nothing(
         steps = [row[3] for row in rows]
     assert any(index in step for step in steps), steps
     assert not any("TEMP B-TREE" in step for step in steps), steps
-    assert all("USING" in step for step in steps), steps
+    reads = [step for step in steps if step.startswith(("SCAN", "SEARCH"))]
+    assert all("USING" in step for step in reads), steps
