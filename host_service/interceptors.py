@@ -19,10 +19,11 @@ import grpc.aio
 from host_service.authorization.callers import Caller, CallerDirectory, Role
 from host_service.authorization.snapshot import Snapshot
 from host_service.authorization.tokens import RunTokens
-from host_service.errors import HostError, NotImplementedHere
+from host_service.errors import HostError, NotImplementedHere, Overloaded, Unavailable
 from host_service.status import abort
 from host_service.telemetry import Telemetry
 from host_service.unreadable import require_readable, tolerant_deserializer
+from stores.errors import StoreClosed, StoreOverloaded, StoreUnavailable
 
 if TYPE_CHECKING:
     # A generic to mypy alone.
@@ -177,6 +178,9 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                 await abort(context, error)
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
+            except (StoreUnavailable, StoreOverloaded, StoreClosed) as error:
+                _log.warning("%s cannot be served now: %s", method, error)
+                await abort(context, _meaning(error))
             except Exception:  # noqa: BLE001 - whatever it is, the caller hears of it in fixed words
                 _log.exception("%s failed", method)
                 await abort(
@@ -188,6 +192,13 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                     self._idle.set()
 
         return make(edge, read, handler.response_serializer)  # type: ignore[no-any-return]
+
+
+def _meaning(error: StoreUnavailable | StoreOverloaded | StoreClosed) -> HostError:
+    # What the store says may name the database and where it is: that is for the log.
+    if isinstance(error, StoreOverloaded):
+        return Overloaded("more waits to be stored than may", retry_after_seconds=1)
+    return Unavailable("the database is away for now; try again", retry_after_seconds=1)
 
 
 def _text_metadata(context: Context) -> Mapping[str, str]:
