@@ -25,6 +25,7 @@ from host_service.runs.log import Batch, Ended
 from host_service.runs.orchestrator import Orchestrator, Started, session_key
 from host_service.runs.services import RunServices
 from stores import Stores
+from stores.errors import StoreUnavailable
 from stores.records import RunRecord, RunStatus
 from tests.unit.runs.active import results_of
 from tests.unit.runs.runner import END, Runner, Script, introduce, serve
@@ -449,6 +450,78 @@ async def test_caller_that_goes_away_before_the_answer_loses_the_answer_and_not_
     assert record is not None
     assert record.status is RunStatus.COMPLETED
     assert len(runner.requests) == 1
+
+
+async def test_run_that_shall_end_with_its_caller_is_cancelled_when_that_leaves_at_once(
+    orchestrator: Orchestrator, serving: ServeScript, stores: Stores
+) -> None:
+    await serving(hello)
+    asking = asyncio.create_task(
+        orchestrator.start(an_event(), agent_id="helper", ends_with_caller=True)
+    )
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait([asking])
+    await orchestrator.drain(5, asyncio.Event())
+    logged = await stores.events.get("acme", "desk", "platform", "event-1")
+    assert logged is not None
+    assert logged.run_id is not None
+    record = await stores.ledger.get(logged.run_id)
+    assert record is not None
+    assert record.status is RunStatus.CANCELLED
+    assert record.failure is not None
+    assert "caller went away" in record.failure.message
+
+
+async def test_caller_that_reads_slowly_slows_its_runner_and_gets_everything(
+    orchestrator: Orchestrator, serving: ServeScript, services: RunServices
+) -> None:
+    orchestrator._services = replace(
+        services, limits=replace(services.limits, reader_buffer_bytes=1)
+    )
+
+    async def script(_request: run_pb2.RunRequest) -> Payloads:
+        for _ in range(30):
+            yield {"message_delta": a_delta("x")}
+        yield END
+
+    await serving(script)
+    results, record = await ran(orchestrator)
+    assert record.status is RunStatus.COMPLETED
+    assert [each.sequence for each in results] == [*range(1, 33)]
+
+
+class _NoEnds:
+    """A ledger that cannot store an end."""
+
+    def __init__(self, ledger: Any) -> None:
+        self._ledger = ledger
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    def finish(self, *_: Any) -> asyncio.Future[bool]:
+        failed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        failed.set_exception(StoreUnavailable("the disk is full"))
+        return failed
+
+
+async def test_end_that_cannot_be_stored_is_shown_to_nobody(
+    orchestrator: Orchestrator, serving: ServeScript, services: RunServices, stores: Stores
+) -> None:
+    orchestrator._services = replace(services, ledger=_NoEnds(stores.ledger))
+    runner, instance = await serving(forever)
+    started = await orchestrator.start(an_event(), agent_id="helper", with_reader=True)
+    await asyncio.wait_for(runner.called.wait(), 5)
+    with pytest.raises(Unavailable, match="could not be stored"):
+        await orchestrator.cancel(started.run.run_id, "enough")
+    assert started.reader is not None
+    with pytest.raises(Unavailable):  # noqa: PT012 - some deltas may come first
+        while True:
+            item = await started.reader.take()
+            assert isinstance(item, Batch)
+            assert all(each.HasField("message_delta") for each in results_of(item))
+    assert (instance.active_runs, orchestrator.admission.active) == (0, 0)
 
 
 async def test_shutdown_lets_runs_finish_and_takes_no_more(

@@ -186,6 +186,14 @@ async def test_watcher_that_leaves_is_no_reader_any_more(
     assert not run.run.log.has_readers
 
 
+async def test_small_replay_goes_out_together(run: Conversation, watcher: RunWatcher) -> None:
+    for _ in range(10):
+        await run.sends(CALL)
+    await run.ends(WELL)
+    batches = [each async for each in watcher.watch("run-1") if isinstance(each, Batch)]
+    assert [len(results_of(each)) for each in batches] == [11]
+
+
 async def test_large_replay_goes_out_in_frames(
     stores: Stores, services: RunServices, orchestrator: Orchestrator, limits: Limits
 ) -> None:
