@@ -267,6 +267,7 @@ class _Builder:
         stores = await open_database(
             self._settings.database_url or self._folder.database_url,
             secret_key_file=self._folder.path / "secret.key",
+            blobs_folder=self._folder.path / "blobs",
         )
         self._stack.push_async_callback(stores.close)
         await renew_secrets(stores.secrets)

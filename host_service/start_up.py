@@ -57,12 +57,13 @@ def effective_limits(limits: Limits, configuration: Configuration | None) -> Lim
         raise StartupError(str(error), "mend the configuration file") from error
 
 
-async def open_database(url: str, *, secret_key_file: Path) -> Stores:
+async def open_database(url: str, *, secret_key_file: Path, blobs_folder: Path) -> Stores:
     """Return the stores, with the keys of their secrets.
 
     Args:
         url: The database.
         secret_key_file: Holds the keys that the environment does not; made when there are none.
+        blobs_folder: Where the bytes of artifacts are kept.
 
     Raises:
         StartupError: The keys or the database cannot be used.
@@ -72,7 +73,7 @@ async def open_database(url: str, *, secret_key_file: Path) -> Stores:
     except StoreError as error:
         raise StartupError(str(error), "mend the key: secrets are encrypted with it") from error
     try:
-        return await open_stores(url, secret_keys=secret_keys)
+        return await open_stores(url, secret_keys=secret_keys, blobs_url=blobs_folder.as_uri())
     except StoreError as error:
         raise StartupError(f"the database cannot be used: {error}", "check --database") from error
 
