@@ -63,7 +63,8 @@ _DROPPED = re.compile(
     "\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff"
     "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"
-    "\u08d3-\u08e1\u08e3-\u08ff\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
+    "\u0898-\u089f\u08ca-\u08e1\u08e3-\u08ff\u135d-\u135f\u1ab0-\u1aff\u1dc0-\u1dff"
+    "\u20d0-\u20ff\u2cef-\u2cf1\u2d7f\u2de0-\u2dff\ufe20-\ufe2f"
     "]+"
 )
 
@@ -80,8 +81,10 @@ _PAIRS = re.compile(f"[{_PAIRED}]+")
 _MARKS = re.compile(f"(?:[^\\w\\s{_PAIRED}]|_)+")
 _RUN = re.compile(f"{_WORD.pattern}|{_PAIRS.pattern}|{_MARKS.pattern}")
 
-_SHOWS_PARTS = re.compile("[a-z][A-Z]|[A-Z][A-Z][a-z]|[^\\W\\d_][0-9]|[0-9][^\\W\\d_]")
-_PART = re.compile("[0-9]+|[A-Z]+(?![a-z])|[A-Z]?[^A-Z0-9]+")
+# Where the writing of a word shows its parts: between digits and letters, and at capitals.
+_CUT = re.compile(
+    "(?<=\\d)(?=[^\\W\\d_])|(?<=[^\\W\\d_])(?=\\d)|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
+)
 
 # What stands around a word in a sentence and is not meant: "(see `this`, or that.)"
 _AROUND = "\"'`()[]{}<>,.;:!?¡¿«»\u2039\u203a、。〈〉《》「」『』【】〖〗〝〞〟\u3014\u3015・…·।॥"
@@ -89,11 +92,18 @@ _AROUND = "\"'`()[]{}<>,.;:!?¡¿«»\u2039\u203a、。〈〉《》「」『』�
 
 def fold(text: str) -> str:
     """Return a text as it is compared: without case, width, and marks that only colour a letter."""
+    return text.lower() if text.isascii() else _without_case(_plain(text))
+
+
+def _plain(text: str) -> str:
     if text.isascii():
-        return text.lower()
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    bare = _DROPPED.sub("", unicodedata.normalize("NFD", folded))
-    return unicodedata.normalize("NFKC", bare).translate(_ALIKE)
+        return text
+    apart = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
+    return unicodedata.normalize("NFC", _DROPPED.sub("", apart))
+
+
+def _without_case(plain: str) -> str:
+    return unicodedata.normalize("NFKC", plain.casefold()).translate(_ALIKE)
 
 
 def terms(text: str) -> set[str]:
@@ -108,24 +118,19 @@ def counted_terms(text: str) -> Counter[str]:
 
 def _terms(text: str) -> Iterator[Iterable[str]]:
     """Yield the terms of a text, many at a time."""
-    folded = fold(text)
+    plain = _plain(text)
+    folded = _without_case(plain)
     yield _WORD.findall(folded)
     for pattern in (_MARKS,) if folded.isascii() else (_MARKS, _PAIRS):
         for run in pattern.findall(folded):
             yield run
             if len(run) > 1:
                 yield map(add, run, run[1:])
-    if _SHOWS_PARTS.search(text):
-        yield from _terms_of_parts(text)
-
-
-def _terms_of_parts(text: str) -> Iterator[Iterable[str]]:
-    plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
-    for word in _WORD.findall(plain):
-        if _SHOWS_PARTS.search(word):
-            parts = _PART.findall(word)
+    if _CUT.search(plain):
+        for word in _WORD.findall(plain):
+            parts = _CUT.split(word)
             if 1 < len(parts) <= _PARTS:
-                yield _joined([fold(part) for part in parts])
+                yield _joined([_without_case(part) for part in parts])
 
 
 def _joined(parts: list[str]) -> list[str]:
