@@ -1,5 +1,6 @@
 """A second host where one runs already: it refuses to start, and the first stays reachable."""
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,3 +99,14 @@ async def test_socket_is_not_taken_from_a_live_host_and_is_from_a_dead_one(
         await check_reachable(host)
         # Its folder of sockets is removed by whoever starts next.
         assert not left.exists()
+
+
+def test_socket_of_some_other_program_is_left_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "other.sock"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        line = refuses(HostProcess(tmp_path / "data", arguments=["--grpc", f"unix:{path}"]))
+        assert str(path) in line
+        with socket.socket(socket.AF_UNIX) as visitor:
+            visitor.connect(str(path))
