@@ -15,6 +15,7 @@ from host_service.listening import (
     bind_grpc,
     bind_http,
     bind_socket,
+    probe_grpc,
     refuse_open,
     split_address,
 )
@@ -141,6 +142,24 @@ def test_http_listens_and_tells_where(address: str) -> None:
         socket.create_connection((host, port), 1).close()
 
 
+async def test_probing_finds_what_binding_would_and_takes_nothing(
+    server: grpc.aio.Server, tmp_path: Path
+) -> None:
+    for address in ("127.0.0.1:0", "[::1]:0", f"unix:{tmp_path}/host.sock"):
+        probe_grpc(address, insecure=False)
+        bound, claim = bind_grpc(server, address, insecure=False)
+        await server.start()
+        with pytest.raises(StartupError):
+            probe_grpc(bound, insecure=False)
+        if claim is not None:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(bound.removeprefix("unix:"))
+            claim.release()
+    for address in ("0.0.0.0:0", "nonsense", "unix:"):
+        with pytest.raises(StartupError):
+            probe_grpc(address, insecure=False)
+
+
 async def test_unix_socket_is_the_owners_alone(server: grpc.aio.Server, tmp_path: Path) -> None:
     path = tmp_path / "host.sock"
     bound, claim = bind_grpc(server, f"unix:{path}", insecure=False)
@@ -212,6 +231,16 @@ async def test_socket_that_cannot_be_made_is_told_by_path_and_reason(
         assert "107" in raised.value.message
     else:
         assert "No such file" in raised.value.message
+
+
+@pytest.mark.parametrize("name", ["", "host.sock"])
+async def test_socket_at_a_folder_or_a_relative_path_is_refused(
+    server: grpc.aio.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StartupError, match="--grpc"):
+        bind_grpc(server, f"unix:{name or tmp_path}", insecure=False)
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 - no coroutine may block, says another rule
 
 
 async def test_unix_without_a_path_is_refused(server: grpc.aio.Server) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,9 @@ async def test_run_goes_from_its_event_to_a_stored_end(
     assert request.runner_id == record.runner_id
     assert request.context.run_id == record.run_id
     assert request.timeout.seconds == 300
+    assert record.started_at is not None
+    assert record.deadline == record.started_at + timedelta(seconds=300)
+    assert request.context.runtime.deadline.ToDatetime(NOON.tzinfo) == record.deadline
     assert request.host_access.instance_token == instance.instance_token
     # The token died with the run, and the place and the slot are free.
     with pytest.raises(Unauthenticated):
