@@ -22,11 +22,12 @@ from tests.integration.host.waiting import eventually
 COMPLETED = gateway_pb2.RUN_STATUS_COMPLETED
 CANCELLED = gateway_pb2.RUN_STATUS_CANCELLED
 CANCEL = gateway_pb2.ON_DISCONNECT_CANCEL
+CONTINUE = gateway_pb2.ON_DISCONNECT_CONTINUE
 
 
 @pytest.mark.parametrize(
     "on_disconnect",
-    [gateway_pb2.ON_DISCONNECT_UNSPECIFIED, gateway_pb2.ON_DISCONNECT_CONTINUE],
+    [gateway_pb2.ON_DISCONNECT_UNSPECIFIED, CONTINUE],
     ids=["unset", "continue"],
 )
 async def test_run_goes_on_without_its_caller_and_all_of_it_can_be_read(
@@ -66,18 +67,26 @@ async def test_run_is_cancelled_with_its_caller_where_that_was_asked_for(
     await eventually(lambda: stopped in note.read_text())
 
 
-async def test_deadline_of_a_call_is_the_callers_and_not_the_runs(
-    caller: Caller, tmp_path: Path
+@pytest.mark.parametrize("ends_with_caller", [False, True])
+async def test_deadline_of_a_call_is_the_runs_only_where_that_was_asked_for(
+    caller: Caller, tmp_path: Path, ends_with_caller: bool
 ) -> None:
-    go = tmp_path / "go"
-    event = scripted(say("a"), {"await": str(go)}, say("b"), END)
-    call = caller.open(event, "scripted", timeout=0.5)
+    go, note = tmp_path / "go", tmp_path / "note"
+    event = scripted(say("a"), {"await": str(go)}, say("b"), END, note=note)
+    on_disconnect = CANCEL if ends_with_caller else CONTINUE
+    call = caller.open(event, "scripted", timeout=0.5, on_disconnect=on_disconnect)
     seen = await collect_until(call, lambda so_far: bool(so_far.results))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call.read()
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    go.touch()
-    assert (await caller.watch(seen.run_id)).text == "ab"
+    if ends_with_caller:
+        ended = (await caller.watch(seen.run_id)).ended
+        assert ended.status == CANCELLED
+        assert ended.ended_at.ToNanoseconds() - ended.created_at.ToNanoseconds() < 3e9
+        await eventually(lambda: "cancelled" in note.read_text())
+    else:
+        go.touch()
+        assert (await caller.watch(seen.run_id)).text == "ab"
 
 
 async def test_connection_that_is_cut_leaves_nothing_behind(
