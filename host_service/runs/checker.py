@@ -75,6 +75,8 @@ class ResultChecker:
         warn: Callable[[str, str], None],
     ) -> None:
         self._run_id = run_id
+        # A result without its number and its text, and the tags and lengths of these.
+        self._bare_bytes = result_pb2.RunResult(run_id=run_id).ByteSize() + 1 + 4
         self._limits = limits
         self._validator = validator
         self._warn = warn
@@ -87,6 +89,29 @@ class ResultChecker:
         """Give a result the next delivered number."""
         self.delivered += 1
         result.sequence = result.first_sequence = self.delivered
+
+    def number_texts(self, frame: Frame) -> list[str] | None:
+        """Number a frame that has nothing but texts of the message in progress, and return these.
+
+        Returns None, with nothing counted, for any other frame. This is the hot path: what it does
+        for each result is what a run costs. That a result has no field beside its run, its number
+        and its text is told from the size of the frame: any other field would add to it.
+        """
+        response = frame.response
+        if response is None or frame.suspicious or self._ended or self._expected != self.delivered + 1:
+            return None
+        run_id, number = self._run_id, self.delivered
+        texts: list[str] = []
+        for result in response.results:
+            number += 1
+            if result.sequence != number or result.run_id != run_id:
+                return None
+            result.first_sequence = number
+            texts.append(result.message_delta.text)
+        if not texts or frame.size_bytes != _texts_bytes(texts, number, self._bare_bytes):
+            return None
+        self._expected, self.delivered = number + 1, number
+        return texts
 
     def number_plain_deltas(self, frame: Frame) -> bool:
         """Number a frame of plain deltas in place and return True; leave any other one alone.
@@ -240,3 +265,24 @@ class ResultChecker:
         if not violations:
             return None
         return f"result {result.sequence}: " + "; ".join(map(str, violations))
+
+
+def _texts_bytes(texts: Sequence[str], last: int, bare_bytes: int) -> int:
+    """Return the size of a frame of texts; 0 where it is not known, since they are of many sizes.
+
+    Args:
+        texts: One of each result.
+        last: The number of the last result.
+        bare_bytes: What each result has beside its number and its text.
+    """
+    joined = "".join(texts)
+    is_ascii = joined.isascii()
+    number_bytes = (last.bit_length() + 6) // 7
+    first = last - len(texts) + 1
+    if (first.bit_length() + 6) // 7 != number_bytes:
+        return 0
+    inner = bare_bytes + number_bytes
+    longest = max(map(len, texts)) * (1 if is_ascii else 4)
+    if inner + longest > 127 or "" in texts:
+        return 0
+    return len(texts) * (inner + 2) + (len(joined) if is_ascii else len(joined.encode()))

@@ -131,6 +131,13 @@ class Delivery:
         Raises:
             ProtocolFault: The run cannot go on. What came before the fault was delivered.
         """
+        texts = self._checker.number_texts(frame)
+        if texts is not None and frame.response is not None:
+            self.progress.note_texts(self._checker.delivered - len(texts) + 1, texts)
+            self._check_progress()
+            await self._show(frame.response, has_text=True)
+            self._checkpoints.grew(frame.size_bytes)
+            return None
         if self._checker.number_plain_deltas(frame) and frame.response is not None:
             self._note(frame.response.results)
             await self._show(frame.response, has_text=True)
@@ -184,6 +191,9 @@ class Delivery:
     def _note(self, deltas: Iterable[result_pb2.RunResult]) -> None:
         """Keep deltas for the messages that they make, up to the most that is kept."""
         self.progress.note(deltas)
+        self._check_progress()
+
+    def _check_progress(self) -> None:
         if self.progress.fault is not None:
             raise ProtocolFault(self.progress.fault)
         size, limit = self.progress.size, self._limits.message_characters

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from runmesh.v1 import result_pb2, types_pb2
@@ -101,6 +101,17 @@ class OpenMessage:
         self._reasoning_ends.append(len(self.reasoning))
         self._part_ends.append(len(self.parts))
 
+    def append_texts(self, first: int, texts: Sequence[str]) -> None:
+        """Take in texts under delivered numbers that follow each other; none is empty."""
+        count, before = len(texts), len(self.text)
+        self.text.extend(texts)
+        self.size += sum(map(len, texts))
+        self._firsts.extend(range(first, first + count))
+        self._lasts.extend(range(first, first + count))
+        self._text_ends.extend(range(before + 1, before + count + 1))
+        self._reasoning_ends.extend(array("q", (len(self.reasoning),)) * count)
+        self._part_ends.extend(array("q", (len(self.parts),)) * count)
+
     def completed(self, *, incomplete: bool) -> result_pb2.MessageCompleted:
         """Return the message that its deltas make: texts joined, everything in its order."""
         message = types_pb2.ChatMessage(
@@ -192,6 +203,22 @@ class Progress:
         self._noted.extend(deltas)
         if len(self._noted) >= _FOLD_AT:
             self._fold()
+
+    def note_texts(self, first: int, texts: Sequence[str]) -> None:
+        """Take in delivered texts of the message in progress; their numbers follow each other."""
+        if self._noted:
+            self._fold()
+        message = self._open.get(self._current)
+        if message is None:
+            message = self._open[self._current] = OpenMessage(
+                message_id=self._current or new_id(),
+                named=bool(self._current),
+                first_sequence=first,
+            )
+            self._size += _MESSAGE_SIZE
+        before = message.size
+        message.append_texts(first, texts)
+        self._size += message.size - before
 
     @property
     def size(self) -> int:
