@@ -170,6 +170,18 @@ def duration(seconds: float) -> Duration:
     return message
 
 
+def place_in_history(
+    context: context_pb2.RunContext, event: Event, latest: int | None
+) -> None:
+    """Say where the event stands in its conversation, once that is known."""
+    access = context.context
+    if latest is not None:
+        access.latest_cursor = encode_cursor(latest)
+        access.has_history_before = True
+    if event.is_spoken and event.conversation_key:
+        access.event_position = (latest or 0) + 1
+
+
 def encode_cursor(position: int) -> str:
     """Return the cursor of a transcript position: opaque, and the same wherever it is made."""
     return f"p{position}"

@@ -170,16 +170,18 @@ class Orchestrator:
         event = run.event
         try:
             await self._stores.journal.room()
+            run.begin()
             acceptance = self._stores.ledger.accept(
                 event.record(run.run_id), run.accepted, event.transcript_item(run.run_id)
             )
+            run.prepare()
             outcome = await acceptance.prepared
         except EventConflict:
-            run.place.leave()
+            run.abandon()
             accepted.set_exception(_already_exists(event))
             return
         except StoreError as error:
-            run.place.leave()
+            run.abandon()
             _log.error("an event could not be stored: %s", error)
             accepted.set_exception(
                 Unavailable(
@@ -188,7 +190,7 @@ class Orchestrator:
             )
             return
         if outcome.duplicate:
-            run.place.leave()
+            run.abandon()
             accepted.set_result(outcome)
             return
         self._active[run.run_id] = run

@@ -16,7 +16,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from host_service.agents.agent import Agent
 from host_service.errors import Unavailable
@@ -28,7 +28,8 @@ from host_service.runs.delivery import Delivery, LastWords
 from host_service.runs.event import Event
 from host_service.runs.log import ResultLog
 from host_service.runs.outcome import Outcome, RunFault, Stop, ended_by_runner, stopped
-from host_service.runs.request import prepare_call
+from host_service.runs.context import place_in_history
+from host_service.runs.request import PreparedCall, prepare_call
 from host_service.runs.services import RunServices
 from stores.errors import StoreError
 from stores.records import Acceptance, RunRecord, RunStatus
@@ -83,6 +84,8 @@ class ActiveRun:
         self._was_called = False
         self._leaves_waiting = False
         self._token = ""
+        self._begun: Instance | None = None
+        self._prepared: PreparedCall | RunFault | None = None
 
     @property
     def run_id(self) -> str:
@@ -126,6 +129,45 @@ class ActiveRun:
         else:
             self._cancel_work()
 
+    def begin(self) -> None:
+        """Take an instance at once where there is one, so that it is accepted as running already.
+
+        One transaction then stores both, and a runner that may have been called before the
+        acceptance was durable is never called again for it.
+        """
+        if not self.place.is_active:
+            return
+        instance = self._services.registry.pick(self._record.runner_id)
+        if instance is None:
+            return
+        instance.acquire()
+        self._begun = instance
+        now = self._services.clock()
+        timeout = self.agent.timeout_seconds
+        self._record = replace(
+            self._record,
+            status=RunStatus.RUNNING,
+            started_at=now,
+            deadline=now + timedelta(seconds=timeout) if timeout else None,
+            instance_id=instance.instance_id,
+        )
+
+    def prepare(self) -> None:
+        """Build what its runner is called with, while the acceptance is being written."""
+        if self._begun is not None:
+            try:
+                self._prepared = self._prepare_call(self._begun)
+            except RunFault as fault:
+                self._prepared = fault
+
+    def abandon(self) -> None:
+        """Give back what was taken for a run that is not accepted."""
+        if self._begun is not None:
+            if isinstance(self._prepared, PreparedCall):
+                self._token = self._prepared.run_token
+            self._let_go(self._begun)
+        self.place.leave()
+
     def leave_waiting(self) -> None:
         """Stop waiting, with nothing written: the run stays accepted, for the next host."""
         self._leaves_waiting = True
@@ -139,7 +181,7 @@ class ActiveRun:
             prepared: What the acceptance will be.
         """
         self._committed = committed
-        self._record = replace(prepared.run, status=RunStatus.ACCEPTED)
+        self._record = prepared.run
         try:
             with self._services.telemetry.run_span(self._record):
                 await self._execute()
@@ -212,8 +254,10 @@ class ActiveRun:
             await self.place.turn()
         tried: set[Instance] = set()
         while True:
-            instance = await self._find_instance(tried)
-            instance.acquire()
+            instance, self._begun = self._begun, None
+            if instance is None:
+                instance = await self._find_instance(tried)
+                instance.acquire()
             self._was_called = True
             try:
                 return await self._call(instance)
@@ -252,25 +296,26 @@ class ActiveRun:
         return "; `runmesh runners list` shows which there are"
 
     async def _call(self, instance: Instance) -> Outcome:
-        call = prepare_call(
-            record=self._record,
-            event=self.event,
-            agent=self.agent,
-            instance=instance,
-            services=self._services,
-        )
+        call, self._prepared = self._prepared, None
+        if isinstance(call, RunFault):
+            raise call
+        begun = call is not None
+        if call is None:
+            call = self._prepare_call(instance)
         self._token = call.run_token
+        place_in_history(call.request.context, self.event, self._record.latest_cursor_position)
         if call.left_out:
             self.delivery.warn(
                 "input_left_out",
                 f"the runner takes text only: {call.left_out} images or files were left out",
             )
-        self._advance(
-            RunStatus.RUNNING,
-            at=call.started_at,
-            deadline=call.deadline,
-            instance_id=instance.instance_id,
-        )
+        if not begun:
+            self._advance(
+                RunStatus.RUNNING,
+                at=call.started_at,
+                deadline=call.deadline,
+                instance_id=instance.instance_id,
+            )
         stream = self._stream = RunStream(
             instance=instance,
             request=call.request,
@@ -284,6 +329,15 @@ class ActiveRun:
             raise RunFault("runner.protocol", str(fault)) from fault
         finally:
             stream.cancel()
+
+    def _prepare_call(self, instance: Instance) -> PreparedCall:
+        return prepare_call(
+            record=self._record,
+            event=self.event,
+            agent=self.agent,
+            instance=instance,
+            services=self._services,
+        )
 
     @contextlib.contextmanager
     def _deadline(self) -> Iterator[None]:
