@@ -86,6 +86,13 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
                     accepted=wire.run_message(run, duplicate=started.duplicate)
                 )
             )
+            if started.reader is not None:
+                take, write, ended = started.reader.take, context.write, False
+                while not ended:
+                    item = await take()
+                    ended = isinstance(item, Ended)
+                    await write(_dispatch_item(item, duplicate=started.duplicate))
+                return
             async for item in self._items(started):
                 await context.write(_dispatch_item(item, duplicate=started.duplicate))
         except asyncio.CancelledError:

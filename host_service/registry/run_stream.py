@@ -1,7 +1,7 @@
 """One call of `RunService.Run`: opened, read frame by frame, its end told as a run failure."""
 
 import asyncio
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import grpc.aio
 from google.protobuf.duration_pb2 import Duration
@@ -17,8 +17,7 @@ _METHOD = "/runmesh.v1.RunService/Run"
 _EXIT_NOTICE_SECONDS = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """What came in one message of a runner's stream.
 
     Attributes:

@@ -14,6 +14,7 @@ import functools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from host_service.errors import HostError, Overloaded
 from host_service.limits import Limits
@@ -22,8 +23,7 @@ from stores.records import RunRecord
 _RETRY_AFTER_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Results that go out together.
 
     Attributes:
@@ -69,6 +69,8 @@ class Reader:
         self._error: HostError | None = None
         self._wake: asyncio.Future[bool] | None = None
         self._room: asyncio.Future[None] | None = None
+        self._idle_since = 0.0
+        self._bookmark: asyncio.TimerHandle | None = None
         self._after = after
         self._seen = after
 
@@ -138,15 +140,25 @@ class Reader:
 
     async def _news(self) -> bool:
         """Wait for anything to happen; return False if nothing did until a bookmark is due."""
-        self._wake = self._loop.create_future()
-        timer = self._loop.call_later(
-            self._limits.bookmark_seconds, functools.partial(self._notify, news=False)
-        )
+        wake = self._wake = self._loop.create_future()
+        self._idle_since = self._loop.time()
+        if self._bookmark is None:
+            self._bookmark = self._loop.call_later(self._limits.bookmark_seconds, self._look_idle)
         try:
-            return await self._wake
+            return await wake
         finally:
-            timer.cancel()
             self._wake = None
+
+    def _look_idle(self) -> None:
+        """Say that a bookmark is due, if nothing came; one timer serves all waits."""
+        self._bookmark = None
+        if self._wake is None:
+            return
+        due = self._idle_since + self._limits.bookmark_seconds
+        if due <= self._loop.time():
+            self._notify(news=False)
+        else:
+            self._bookmark = self._loop.call_at(due, self._look_idle)
 
     def _drain(self) -> Batch:
         first = self._waiting.popleft()
@@ -164,6 +176,8 @@ class Reader:
 
     def close(self) -> None:
         """Stop reading."""
+        if self._bookmark is not None:
+            self._bookmark.cancel()
         self._closed(self)
         self._waiting.clear()
         self._size = 0

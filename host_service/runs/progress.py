@@ -105,6 +105,14 @@ class OpenMessage:
         """Take in texts under delivered numbers that follow each other; none is empty."""
         count, before = len(texts), len(self.text)
         self.text.extend(texts)
+        if count == 1:
+            self.size += len(texts[0])
+            self._firsts.append(first)
+            self._lasts.append(first)
+            self._text_ends.append(before + 1)
+            self._reasoning_ends.append(len(self.reasoning))
+            self._part_ends.append(len(self.parts))
+            return
         self.size += sum(map(len, texts))
         self._firsts.extend(range(first, first + count))
         self._lasts.extend(range(first, first + count))
