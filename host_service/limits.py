@@ -71,7 +71,7 @@ class Limits:
     bookmark_seconds: float = 15.0
     checkpoint_seconds: float = 0.5
     checkpoint_bytes: int = 64 * KIB
-    reserved_numbers: int = 4096
+    reserved_numbers: int = 65536
     warnings_kept: int = 100
     host_lease_seconds: float = 15.0
     page_items: int = 100
