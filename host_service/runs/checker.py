@@ -98,7 +98,12 @@ class ResultChecker:
         and its text is told from the size of the frame: any other field would add to it.
         """
         response = frame.response
-        if response is None or frame.suspicious or self._ended or self._expected != self.delivered + 1:
+        if (
+            response is None
+            or frame.suspicious
+            or self._ended
+            or self._expected != self.delivered + 1
+        ):
             return None
         run_id, number = self._run_id, self.delivered
         texts: list[str] = []

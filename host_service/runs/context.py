@@ -170,9 +170,7 @@ def duration(seconds: float) -> Duration:
     return message
 
 
-def place_in_history(
-    context: context_pb2.RunContext, event: Event, latest: int | None
-) -> None:
+def place_in_history(context: context_pb2.RunContext, event: Event, latest: int | None) -> None:
     """Say where the event stands in its conversation, once that is known."""
     access = context.context
     if latest is not None:

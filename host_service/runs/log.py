@@ -10,7 +10,6 @@ other: a repeated field may be split in any way on the wire.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -140,7 +139,8 @@ class Reader:
 
     async def _news(self) -> bool:
         """Wait for anything to happen; return False if nothing did until a bookmark is due."""
-        wake = self._wake = self._loop.create_future()
+        wake: asyncio.Future[bool] = self._loop.create_future()
+        self._wake = wake
         self._idle_since = self._loop.time()
         if self._bookmark is None:
             self._bookmark = self._loop.call_later(self._limits.bookmark_seconds, self._look_idle)

@@ -53,9 +53,12 @@ def prepare_call(
         asked=asked_by(instance.manifests[record.runner_id]),
         identity=event.identity(),
     )
-    now = services.clock()
+    # A run that was accepted as running has its times already, and one that is tried again elsewhere.
+    now = record.started_at or services.clock()
     timeout_seconds = agent.timeout_seconds
-    deadline = now + timedelta(seconds=timeout_seconds) if timeout_seconds else None
+    deadline = record.deadline
+    if deadline is None and timeout_seconds:
+        deadline = now + timedelta(seconds=timeout_seconds)
     context, left_out = build_context(
         run_id=record.run_id,
         event=event,

@@ -24,11 +24,11 @@ from host_service.registry.instance import Instance
 from host_service.registry.run_stream import RunnerFault, RunStream
 from host_service.runs.admission import Place
 from host_service.runs.checker import ProtocolFault
+from host_service.runs.context import place_in_history
 from host_service.runs.delivery import Delivery, LastWords
 from host_service.runs.event import Event
 from host_service.runs.log import ResultLog
 from host_service.runs.outcome import Outcome, RunFault, Stop, ended_by_runner, stopped
-from host_service.runs.context import place_in_history
 from host_service.runs.request import PreparedCall, prepare_call
 from host_service.runs.services import RunServices
 from stores.errors import StoreError

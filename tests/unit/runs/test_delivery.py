@@ -73,7 +73,7 @@ def a_delivery(services: RunServices, ledger: Any, **changes: Any) -> Delivery:
         "runner_id": RUNNER,
         "event": an_event(),
         "shows_deltas": True,
-        "reserved": 4096,
+        "reserved": Limits().reserved_numbers,
         "services": replace(services, ledger=ledger),
         "on_lost": lambda: None,
     }

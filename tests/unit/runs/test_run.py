@@ -114,7 +114,7 @@ async def test_run_goes_from_its_event_to_a_stored_end(
 ) -> None:
     runner, instance = await serving(hello)
     started = await orchestrator.start(an_event(), agent_id="helper", with_reader=True)
-    assert started.run.status is RunStatus.ACCEPTED
+    assert started.run.status is RunStatus.RUNNING
     results, record = await outcome(started)
     assert [each.WhichOneof("payload") for each in results] == [
         "message_delta",
