@@ -19,7 +19,7 @@ _WARM_UP_SECONDS = 0.2
 # Many runs are all started before the first of them says anything: they are to stream side by side.
 _GATHER_SECONDS = 0.5
 _FIRST_GUESS = 6_000
-_GUESSES = 4
+_GUESSES = 3
 # Of all results that runs make at once, those in the middle are counted: none begins or ends then.
 _MIDDLE = (0.1, 0.9)
 

@@ -21,7 +21,7 @@ class Plan:
     quick: bool
 
 
-QUICK = Plan(rounds=3, seconds=0.7, quick=True)
+QUICK = Plan(rounds=3, seconds=0.6, quick=True)
 FULL = Plan(rounds=7, seconds=2.0, quick=False)
 
 
