@@ -125,6 +125,11 @@ class Connection:
             self._cursor.execute("ROLLBACK")
 
     @property
+    def accept_at_once(self) -> ClauseElement | None:
+        """The dialect's statement that accepts an event, if it has one."""
+        return self._dialect.accept_at_once
+
+    @property
     def is_lost(self) -> bool:
         """Whether the connection cannot be used any more."""
         return self._dialect.is_lost(self._driver)

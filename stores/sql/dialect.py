@@ -41,12 +41,15 @@ class Dialect(ABC):
         search: A query for the newest transcript items that have all of some terms, as
             `stores.sql.search` asks it.
         search_few: The same, for when one of the terms is known to have few items.
+        accept_at_once: What `stores.sql.acceptance` says, or `None` where an acceptance is as
+            well written in several statements.
     """
 
     paramstyle: Literal["qmark", "format"]
     begin_write: str
     search: ClauseElement
     search_few: ClauseElement
+    accept_at_once: ClauseElement | None = None
 
     @abstractmethod
     def connect_arguments(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from psycopg.pq import TransactionStatus
 
 from stores.errors import ConstraintViolated, StoreError, StoreUnavailable
+from stores.sql.acceptance import accept_at_once
 from stores.sql.dialect import LOCK_TIMEOUT_SECONDS, Dialect
 from stores.sql.tables import item_columns, transcript_items
 
@@ -53,6 +54,7 @@ class PostgresqlDialect(Dialect):
     paramstyle: Literal["qmark", "format"] = "format"
     search = _SEARCH
     search_few = _SEARCH_FEW
+    accept_at_once = accept_at_once()
     # Two statements, one round trip.
     begin_write = f"BEGIN; SELECT pg_advisory_xact_lock({_WRITE_LOCK})"
 
@@ -61,6 +63,12 @@ class PostgresqlDialect(Dialect):
         milliseconds = LOCK_TIMEOUT_SECONDS * 1_000
         return {
             "connect_timeout": LOCK_TIMEOUT_SECONDS,
+            # A server that vanishes without a word must not hold up its clients for the two hours
+            # that the system would wait; none of it matters to unix sockets.
+            "keepalives_idle": LOCK_TIMEOUT_SECONDS // 2,
+            "keepalives_interval": 1,
+            "keepalives_count": LOCK_TIMEOUT_SECONDS // 2,
+            "tcp_user_timeout": milliseconds,
             "client_encoding": "UTF8",
             "options": f"-c idle_in_transaction_session_timeout={milliseconds}"
             f" -c lock_timeout={milliseconds}",

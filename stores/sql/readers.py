@@ -2,6 +2,14 @@
 
 A read is one statement. It sees everything whose commit was reported before it was asked for, and
 does not wait for the writer, on either engine.
+
+PostgreSQL is read by threads as well, not through psycopg's asynchronous pool. Measured side by
+side on one server, three connections each: from 32 callers the threads give 2.0 times as many
+pages of 50 a second (1,031 to 523), and 1.6 times as many single runs (2,704 to 1,731), for 0.85
+and 0.75 of the processor time a read; one caller alone waits 0.40 ms for a page, not 0.49. What a
+thread does while it waits, and much of what it decodes, the event loop has for the streams of runs.
+And a caller who leaves takes nothing along: a connection is never another's than its thread's,
+which finishes what it was asked, so that no cancellation can leak one or leave a transaction open.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from stores.records import (
     TranscriptItem,
 )
 from stores.sql import runs
+from stores.sql.acceptance import values_at_once
 from stores.sql.connection import Connection
 from stores.sql.event_log import attach_run, find_event, write_entries, write_event
 from stores.sql.rows import (
@@ -88,6 +89,9 @@ class EncodedAcceptance(NamedTuple):
         Raises:
             EventConflict: It is known with other content.
         """
+        accepted = self._run_at_once(connection)
+        if accepted is not None:
+            return accepted
         found = find_event(connection, self.event)
         if found is not None and found.run_id is not None:
             known = runs.find_run(connection, found.run_id)
@@ -98,6 +102,21 @@ class EncodedAcceptance(NamedTuple):
         else:
             attach_run(connection, found, self.record.run_id)
         return Acceptance(self._write(connection), duplicate=False)
+
+    def _run_at_once(self, connection: Connection) -> Acceptance | None:
+        """Write them in one statement; `None` if that was not enough, and nothing is written."""
+        statement = connection.accept_at_once
+        if statement is None or self.item is None:
+            return None
+        values = values_at_once(
+            event=self.event, run=self.row, item=self.item, snapshot=self.snapshot
+        )
+        row = connection.first(statement, values)
+        if row is None:
+            return None
+        latest: int | None = row[0]
+        run = self.record if latest is None else _at(self.record, latest)
+        return Acceptance(run, duplicate=False)
 
     def _write(self, connection: Connection) -> RunRecord:
         if self.item is None:
