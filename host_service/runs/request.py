@@ -53,7 +53,7 @@ def prepare_call(
         asked=asked_by(instance.manifests[record.runner_id]),
         identity=event.identity(),
     )
-    # A run that was accepted as running has its times already, and one that is tried again elsewhere.
+    # A run that was accepted as running has its times already, and so has one that is tried again.
     now = record.started_at or services.clock()
     timeout_seconds = agent.timeout_seconds
     deadline = record.deadline

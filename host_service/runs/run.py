@@ -142,6 +142,8 @@ class ActiveRun:
             return
         instance.acquire()
         self._begun = instance
+        # In the ledger it does not wait any more: no other host would take it up.
+        self._was_called = True
         now = self._services.clock()
         timeout = self.agent.timeout_seconds
         self._record = replace(
