@@ -23,6 +23,8 @@ The tree::
     +-- StoreUnavailable       the database cannot be reached or written; may be tried again
     +-- StoreClosed            the stores were closed
     +-- SchemaTooNew           the database was written by a newer version
+    +-- TransferRefused        an export or import cannot begin where it was told to
+    +-- TransferDamaged        what is to be imported is not what was exported
     +-- SecretKeyUnusable      there is no key for secrets, or it is not what a key must be
     +-- SecretUnreadable       a stored secret cannot be decrypted with the keys there are
 
@@ -297,6 +299,14 @@ class SchemaTooNew(StoreError):
         )
         self.found = found
         self.known = known
+
+
+class TransferRefused(StoreError):
+    """An export or import cannot begin where it was told to; the message says what to do."""
+
+
+class TransferDamaged(StoreError):
+    """What is to be imported is not, or not whole, what was exported; nothing was imported."""
 
 
 class SecretKeyUnusable(StoreError):

@@ -13,6 +13,7 @@ from stores.hosts import Hosts
 from stores.journal import Journal
 from stores.keys import ApiKeys
 from stores.ledger import RunLedger
+from stores.retention import Retention
 from stores.secrets import Secrets
 from stores.state import State
 from stores.storage import Storage
@@ -35,6 +36,7 @@ class Stores:
         secrets: The secrets of what the catalogue keeps.
         keys: API keys.
         audit: The audit.
+        retention: Removes what is no longer to be kept.
         journal: The queue in front of the writer.
         ping: Returns once the database has answered a read and a write transaction; raises
             `StoreUnavailable` otherwise. For readiness.
@@ -52,6 +54,7 @@ class Stores:
     secrets: Secrets
     keys: ApiKeys
     audit: Audit
+    retention: Retention
     journal: Journal
     ping: Callable[[], Awaitable[None]]
     close: Callable[[], Awaitable[None]]

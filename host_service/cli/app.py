@@ -10,7 +10,19 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from host_service.cli import agents, apply, bindings, chat, keys, runners, runs, up
+from host_service.cli import (
+    agents,
+    apply,
+    bindings,
+    chat,
+    keys,
+    migrate,
+    purge,
+    runners,
+    runs,
+    transfer,
+    up,
+)
 from host_service.cli.failures import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -57,7 +69,7 @@ def _command() -> Callable[..., object]:
         rich_markup_mode=None,
     )
     application.callback()(_runmesh)
-    for group in (up, chat, runs, runners, agents, bindings, apply, keys):
+    for group in (up, chat, runs, runners, agents, bindings, apply, keys, migrate, purge, transfer):
         group.add_to(application)
     command = get_command(application)
     read_quickly(command)

@@ -45,10 +45,24 @@ def downgrade(connection: sa.Connection, dialect: Dialect, revision: str) -> Non
         command.downgrade(config, revision)
 
 
+def check_known(revision: str) -> None:
+    """Check that a revision is one that this version can migrate from.
+
+    Raises:
+        SchemaTooNew: It is not.
+    """
+    _check_one(ScriptDirectory.from_config(_scripts()), revision)
+
+
 def _config(connection: sa.Connection) -> Config:
+    config = _scripts()
+    config.attributes["connection"] = connection
+    return config
+
+
+def _scripts() -> Config:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent))
-    config.attributes["connection"] = connection
     return config
 
 
@@ -67,7 +81,11 @@ def _transaction(connection: sa.Connection, dialect: Dialect) -> Iterator[None]:
 def _check_known(connection: sa.Connection, config: Config) -> None:
     scripts = ScriptDirectory.from_config(config)
     for revision in MigrationContext.configure(connection).get_current_heads():
-        try:
-            scripts.get_revision(revision)
-        except CommandError as error:
-            raise SchemaTooNew(revision, HEAD) from error
+        _check_one(scripts, revision)
+
+
+def _check_one(scripts: ScriptDirectory, revision: str) -> None:
+    try:
+        scripts.get_revision(revision)
+    except CommandError as error:
+        raise SchemaTooNew(revision, HEAD) from error

@@ -115,6 +115,18 @@ class Connection:
         """Begin a write transaction, waiting for those of others."""
         self._cursor.execute(self._dialect.begin_write)
 
+    def begin_snapshot(self) -> None:
+        """Begin a transaction whose reads all see one moment."""
+        self._cursor.execute(self._dialect.begin_snapshot)
+
+    def last_number(self, table: str, column: str) -> int:
+        """Return the last number that a table's counter gave, 0 for none."""
+        return self._dialect.last_number(self._driver, table, column)
+
+    def set_last_number(self, table: str, column: str, last: int) -> None:
+        """Let a table's counter go on behind a number, from when the transaction commits."""
+        self._dialect.set_last_number(self._driver, table, column, last)
+
     def commit(self) -> None:
         """Commit; on return what was written is durable."""
         self._cursor.execute("COMMIT")
@@ -123,6 +135,11 @@ class Connection:
         """Undo what is open, if anything is and the connection still stands."""
         if not self.is_lost and self._dialect.in_transaction(self._driver):
             self._cursor.execute("ROLLBACK")
+
+    @property
+    def index_item(self) -> ClauseElement | None:
+        """The dialect's statement that adds an item to the index for searching, if it has one."""
+        return self._dialect.index_item
 
     @property
     def accept_at_once(self) -> ClauseElement | None:

@@ -38,17 +38,23 @@ class Dialect(ABC):
             transactions: those of one database are one at a time, on either engine. That is
             what lets a piece of work read, decide and write without a race, keeps positions in
             the order of commits, and leaves no deadlock to happen.
+        begin_snapshot: SQL that begins a transaction whose reads all see one moment, and which
+            waits for nobody.
         search: A query for the newest transcript items that have all of some terms, as
             `stores.sql.search` asks it.
         search_few: The same, for when one of the terms is known to have few items.
+        index_item: Adds an item to the index for searching, or `None` where the engine does that
+            by itself.
         accept_at_once: What `stores.sql.acceptance` says, or `None` where an acceptance is as
             well written in several statements.
     """
 
     paramstyle: Literal["qmark", "format"]
     begin_write: str
+    begin_snapshot: str
     search: ClauseElement
     search_few: ClauseElement
+    index_item: ClauseElement | None = None
     accept_at_once: ClauseElement | None = None
 
     @abstractmethod
@@ -70,6 +76,14 @@ class Dialect(ABC):
     @abstractmethod
     def after_migration(self, driver: Any) -> None:
         """Check what was migrated, before it is committed."""
+
+    @abstractmethod
+    def last_number(self, driver: Any, table: str, column: str) -> int:
+        """Return the last number that a table's counter gave, 0 for none."""
+
+    @abstractmethod
+    def set_last_number(self, driver: Any, table: str, column: str, last: int) -> None:
+        """Let a table's counter go on behind a number, from when the transaction commits."""
 
     @abstractmethod
     def is_lost(self, driver: Any) -> bool:

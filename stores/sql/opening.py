@@ -27,6 +27,7 @@ from stores.sql.journal import SqlJournal
 from stores.sql.keys import SqlApiKeys
 from stores.sql.ledger import SqlRunLedger
 from stores.sql.readers import Readers
+from stores.sql.retention import SqlRetention
 from stores.sql.schema import bring_up_to_date
 from stores.sql.search import SqlSearch
 from stores.sql.search_backfill import SearchBackfill
@@ -52,7 +53,7 @@ async def open_sql_stores(
 ) -> Stores:
     """Open the stores of a SQL database; see `stores.open_stores`."""
     database = open_database(url, synchronous=synchronous)
-    blobs = _open_blobs(blobs_url, database.engine.url)
+    blobs = open_blob_store(blobs_url, database.engine.url)
     await asyncio.to_thread(bring_up_to_date, database)
     loop = asyncio.get_running_loop()
     journal = SqlJournal(database=database, loop=loop)
@@ -89,7 +90,12 @@ def open_database(url: str, *, synchronous: str) -> Database:
     raise InvalidDatabaseUrl(f"databases of kind {parsed.drivername!r} are not known: {_FORMS}")
 
 
-def _open_blobs(url: str | None, database: sa.URL) -> BlobStore | None:
+def open_blob_store(url: str | None, database: sa.URL) -> BlobStore | None:
+    """Return the blob store of a URL, or the one that a database has by itself.
+
+    Raises:
+        InvalidBlobsUrl: The URL has a form that is not known.
+    """
     if url is not None:
         return open_blobs(url)
     if database.drivername.startswith("sqlite"):
@@ -117,6 +123,7 @@ def _compose(
     limits: StoreLimits,
 ) -> Stores:
     audit = SqlAudit(journal=journal, readers=readers, loop=loop)
+    catalogue = SqlCatalogue(journal=journal, readers=readers, clock=clock)
     backfill = SearchBackfill(journal=journal, readers=readers)
     backfill.start()
 
@@ -147,7 +154,7 @@ def _compose(
         storage=SqlStorage(
             journal=journal, readers=readers, clock=clock, most_bytes=limits.storage_value_bytes
         ),
-        catalogue=SqlCatalogue(journal=journal, readers=readers, clock=clock),
+        catalogue=catalogue,
         secrets=SqlSecrets(
             journal=journal,
             readers=readers,
@@ -157,6 +164,7 @@ def _compose(
         ),
         keys=SqlApiKeys(journal=journal, readers=readers),
         audit=audit,
+        retention=SqlRetention(journal=journal, readers=readers, catalogue=catalogue, clock=clock),
         journal=journal,
         ping=ping,
         close=close,

@@ -55,6 +55,7 @@ class PostgresqlDialect(Dialect):
     search = _SEARCH
     search_few = _SEARCH_FEW
     accept_at_once = accept_at_once()
+    begin_snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     # Two statements, one round trip.
     begin_write = f"BEGIN; SELECT pg_advisory_xact_lock({_WRITE_LOCK})"
 
@@ -84,6 +85,18 @@ class PostgresqlDialect(Dialect):
     def after_migration(self, driver: Any) -> None:
         """Do nothing: references were checked on the way."""
 
+    def last_number(self, driver: Any, table: str, column: str) -> int:
+        """Return the state of the column's sequence; what is not given yet was not given."""
+        name = _sequence(driver, table, column)
+        query = f"SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM {name}"  # noqa: S608
+        row = driver.execute(query).fetchone()
+        return int(row[0])
+
+    def set_last_number(self, driver: Any, table: str, column: str, last: int) -> None:
+        """Restart the column's sequence, which unlike `setval` a rollback undoes."""
+        name = _sequence(driver, table, column)
+        driver.execute(f"ALTER SEQUENCE {name} RESTART WITH {last + 1}")
+
     def is_lost(self, driver: Any) -> bool:
         """Return what the driver says."""
         return bool(driver.closed)
@@ -101,3 +114,8 @@ class PostgresqlDialect(Dialect):
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return StoreUnavailable(f"the database cannot be used now: {message}")
         return StoreError(f"work on the database failed: {type(error).__name__}: {message}")
+
+
+def _sequence(driver: Any, table: str, column: str) -> str:
+    row = driver.execute("SELECT pg_get_serial_sequence(%s, %s)", (table, column)).fetchone()
+    return str(row[0])

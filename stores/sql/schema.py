@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import sqlalchemy as sa
+import sqlalchemy.exc
 
 from stores.migrations import HEAD
 from stores.sql.connection import Database
@@ -30,6 +33,30 @@ def bring_up_to_date(database: Database) -> None:
             from stores.migrations.migrate import upgrade
 
             upgrade(connection, database.dialect)
+
+
+def find_revision(database: Database) -> str | None:
+    """Return the revision that a database has; `None` for one without tables of ours, or no file.
+
+    Nothing is changed, and no file made.
+
+    Raises:
+        SchemaTooNew: This version does not know the revision.
+        StoreUnavailable: The database cannot be opened.
+    """
+    url = database.engine.url
+    if url.drivername.startswith("sqlite") and not Path(str(url.database)).exists():
+        return None
+    try:
+        with database.engine.connect() as connection:
+            found = _revision(connection)
+    except sa.exc.SQLAlchemyError as error:
+        raise database.unavailable(error) from error
+    if found not in (None, HEAD):
+        from stores.migrations.migrate import check_known
+
+        check_known(found)
+    return found
 
 
 def _revision(connection: sa.Connection) -> str | None:

@@ -1,0 +1,211 @@
+"""The statements of the retention: what is old, found by readers and looked at again by writers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from stores.sql.tables import (
+    agent_snapshots,
+    artifacts,
+    conversations,
+    events,
+    is_active,
+    log_entries,
+    run_results,
+    runs,
+    state_values,
+    transcript_items,
+)
+
+_items = transcript_items.c
+_workspace = sa.bindparam("of_workspace", type_=sa.Text)
+_before = sa.bindparam("before", type_=sa.BigInteger)
+_most = sa.bindparam("most", type_=sa.BigInteger)
+
+# Of an active run are what it wrote and what it answers.
+_is_of_active_run = sa.exists().where(
+    runs.c.conversation_key == _items.conversation_key,
+    is_active,
+    sa.or_(runs.c.run_id == _items.run_id, runs.c.event_id == _items.event_id),
+)
+_is_old_item = sa.and_(
+    _items.workspace == _workspace, _items.created_at < _before, sa.not_(_is_of_active_run)
+)
+OLD_ITEMS = (
+    sa.select(_items.number)
+    .where(_items.number > sa.bindparam("after"), _is_old_item)
+    .order_by(_items.number)
+    .limit(_most)
+)
+COUNT_OLD_ITEMS = sa.select(sa.func.count()).select_from(transcript_items).where(_is_old_item)
+LONG_CONVERSATIONS = (
+    sa.select(conversations.c.conversation_key)
+    .where(
+        conversations.c.conversation_key > sa.bindparam("after"),
+        conversations.c.last_position > sa.bindparam("max_items"),
+    )
+    .order_by(conversations.c.conversation_key)
+    .limit(_most)
+)
+# The newest item that is one too many.
+FIRST_BEYOND = (
+    sa.select(_items.position)
+    .where(
+        _items.conversation_key == sa.bindparam("of_conversation"), _items.workspace == _workspace
+    )
+    .order_by(_items.position.desc())
+    .offset(sa.bindparam("max_items"))
+    .limit(1)
+)
+_is_beyond = sa.and_(
+    _items.conversation_key == sa.bindparam("of_conversation"),
+    _items.workspace == _workspace,
+    _items.position <= sa.bindparam("last"),
+    sa.not_(_is_of_active_run),
+)
+ITEMS_BEYOND = sa.select(_items.number).where(_is_beyond).order_by(_items.position).limit(_most)
+COUNT_ITEMS_BEYOND = sa.select(sa.func.count()).select_from(transcript_items).where(_is_beyond)
+ITEMS_OF_RUN = (
+    sa.select(_items.number)
+    .where(
+        _items.conversation_key == sa.bindparam("of_conversation"),
+        _items.run_id == sa.bindparam("of_run"),
+    )
+    .order_by(_items.number)
+    .limit(_most)
+)
+DELETE_ITEM = sa.delete(transcript_items).where(
+    _items.number == sa.bindparam("of_number"), sa.not_(_is_of_active_run)
+)
+
+_has_ended_before = sa.and_(
+    sa.not_(is_active), sa.func.coalesce(runs.c.ended_at, runs.c.created_at) < _before
+)
+_is_old_run = sa.and_(runs.c.workspace == _workspace, _has_ended_before)
+OLD_RUNS = (
+    sa.select(runs.c.created_at, runs.c.run_id, runs.c.conversation_key)
+    .where(
+        _is_old_run,
+        # A run cannot have ended before it was made: only so much of the index is read.
+        runs.c.created_at < _before,
+        sa.tuple_(runs.c.created_at, runs.c.run_id)
+        > sa.tuple_(sa.bindparam("after_time"), sa.bindparam("after_run")),
+    )
+    .order_by(runs.c.created_at, runs.c.run_id)
+    .limit(_most)
+)
+_is_run = runs.c.run_id == sa.bindparam("of_run")
+COUNT_OF_RUN: dict[str, sa.Select[Any]] = {
+    "results": sa.select(sa.func.count()).where(run_results.c.run_id == sa.bindparam("of_run")),
+    "log_entries": sa.select(sa.func.count()).where(log_entries.c.run_id == sa.bindparam("of_run")),
+}
+STILL_OLD_RUN = sa.select(runs.c.workspace, runs.c.bot, runs.c.event_source, runs.c.event_id).where(
+    _is_run, _has_ended_before
+)
+DELETE_RESULTS = sa.delete(run_results).where(
+    run_results.c.run_id == sa.bindparam("of_run"),
+    run_results.c.sequence.in_(
+        sa.select(run_results.c.sequence)
+        .where(run_results.c.run_id == sa.bindparam("of_run"))
+        .order_by(run_results.c.sequence)
+        .limit(_most)
+    ),
+)
+DELETE_ENTRIES = sa.delete(log_entries).where(
+    log_entries.c.position.in_(
+        sa.select(log_entries.c.position)
+        .where(log_entries.c.run_id == sa.bindparam("of_run"))
+        .order_by(log_entries.c.position)
+        .limit(_most)
+    )
+)
+DELETE_RUN = sa.delete(runs).where(_is_run)
+DELETE_EVENT = sa.delete(events).where(
+    events.c.workspace == sa.bindparam("workspace"),
+    events.c.bot == sa.bindparam("bot"),
+    events.c.source == sa.bindparam("event_source"),
+    events.c.event_id == sa.bindparam("event_id"),
+    events.c.run_id == sa.bindparam("of_run"),
+)
+
+_is_without_run = sa.not_(sa.exists().where(runs.c.run_id == events.c.run_id).correlate(events))
+_is_old_event = sa.and_(
+    events.c.workspace == _workspace, events.c.received_at < _before, _is_without_run
+)
+OLD_EVENTS = (
+    sa.select(events.c.position)
+    .where(events.c.position > sa.bindparam("after"), _is_old_event)
+    .order_by(events.c.position)
+    .limit(_most)
+)
+COUNT_OLD_EVENTS = sa.select(sa.func.count()).select_from(events).where(_is_old_event)
+DELETE_LONE_EVENT = sa.delete(events).where(
+    events.c.position == sa.bindparam("of_position"), _is_without_run
+)
+
+# A trial looks at runs that are still there, and would not be.
+_keeps_artifact = sa.exists().where(
+    sa.or_(
+        sa.and_(runs.c.run_id == artifacts.c.run_id, sa.not_(_has_ended_before)),
+        sa.and_(runs.c.conversation_key == artifacts.c.conversation_key, is_active),
+    )
+)
+_is_loose_artifact = sa.and_(
+    artifacts.c.workspace == _workspace,
+    artifacts.c.created_at < _before,
+    sa.not_(_keeps_artifact),
+)
+OLD_ARTIFACTS = (
+    sa.select(artifacts.c.created_at, artifacts.c.artifact_id, artifacts.c.conversation_key)
+    .where(
+        _is_loose_artifact,
+        sa.tuple_(artifacts.c.created_at, artifacts.c.artifact_id)
+        > sa.tuple_(sa.bindparam("after_time"), sa.bindparam("after_artifact")),
+    )
+    .order_by(artifacts.c.created_at, artifacts.c.artifact_id)
+    .limit(_most)
+)
+STILL_OLD_ARTIFACT = sa.select(artifacts.c.artifact_id).where(
+    artifacts.c.artifact_id == sa.bindparam("of_artifact"), _is_loose_artifact
+)
+CONTENTS = (
+    sa.select(_items.number, _items.position, _items.content)
+    .where(
+        _items.conversation_key == sa.bindparam("of_conversation"),
+        _items.position > sa.bindparam("above"),
+        _items.created_at >= sa.bindparam("since"),
+    )
+    .order_by(_items.position)
+    .limit(_most)
+)
+
+_is_old_state = sa.and_(state_values.c.workspace == _workspace, state_values.c.updated_at < _before)
+OLD_STATE = (
+    sa.select(state_values.c.scope_key, state_values.c.key)
+    .where(_is_old_state)
+    .order_by(state_values.c.updated_at)
+    .limit(_most)
+)
+COUNT_OLD_STATE = sa.select(sa.func.count()).select_from(state_values).where(_is_old_state)
+STILL_OLD_STATE = sa.select(state_values.c.version).where(
+    state_values.c.scope_key == sa.bindparam("of_scope"),
+    state_values.c.key == sa.bindparam("of_key"),
+    _is_old_state,
+)
+
+_is_unused = sa.not_(sa.exists().where(runs.c.agent_snapshot_digest == agent_snapshots.c.digest))
+UNUSED_SNAPSHOTS = sa.select(agent_snapshots.c.digest).except_(
+    sa.select(runs.c.agent_snapshot_digest)
+)
+DELETE_SNAPSHOT = sa.delete(agent_snapshots).where(
+    agent_snapshots.c.digest == sa.bindparam("of_digest"), _is_unused
+)
+
+WORKSPACES = sa.union(
+    *(
+        sa.select(table.c.workspace)
+        for table in (events, runs, transcript_items, artifacts, state_values)
+    )
+)
