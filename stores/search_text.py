@@ -55,6 +55,8 @@ _ALIKE = str.maketrans(
     }
 )
 
+_HAS_ALIKE = re.compile("[đðħ\u0131łøŧæœ\u2010-\u2015\u2018-\u201f\u2032\u2033\u2212]")
+
 # Marks that only colour a letter, in scripts of words; what cannot be seen; skin tones.
 _DROPPED = re.compile(
     "["
@@ -66,6 +68,12 @@ _DROPPED = re.compile(
     "\u0898-\u089f\u08ca-\u08e1\u08e3-\u08ff\u135d-\u135f\u1ab0-\u1aff\u1dc0-\u1dff"
     "\u20d0-\u20ff\u2cef-\u2cf1\u2d7f\u2de0-\u2dff\ufe20-\ufe2f"
     "]+"
+)
+
+# Letters that may be such a letter and such a mark in one, beside the marks themselves. Most texts
+# in English, Chinese, Japanese or Korean have none and need not be taken apart.
+_COLOURED = re.compile(
+    f"[\u00c0-\u1fff\u2c00-\u2dff\ua640-\ua69f\ua720-\ua7ff\uab30-\uabbf]|{_DROPPED.pattern}"
 )
 
 # Scripts whose words are not told apart by spaces alone, or whose vowels are marks, and emoji. What
@@ -85,6 +93,10 @@ _RUN = re.compile(f"{_WORD.pattern}|{_PAIRS.pattern}|{_MARKS.pattern}")
 _CUT = re.compile(
     "(?<=\\d)(?=[^\\W\\d_])|(?<=[^\\W\\d_])(?=\\d)|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
 )
+# The same, a character long and quick to look for.
+_HAS_CUT = re.compile(
+    "[A-Z\\d](?:(?<=[a-z][A-Z])|(?<=[A-Z][A-Z])(?=[a-z])|(?<=[^\\W\\d_]\\d)|(?<=\\d)(?=[^\\W\\d_]))"
+)
 
 # What stands around a word in a sentence and is not meant: "(see `this`, or that.)"
 _AROUND = "\"'`()[]{}<>,.;:!?¡¿«»\u2039\u203a、。〈〉《》「」『』【】〖〗〝〞〟\u3014\u3015・…·।॥"
@@ -92,18 +104,25 @@ _AROUND = "\"'`()[]{}<>,.;:!?¡¿«»\u2039\u203a、。〈〉《》「」『』�
 
 def fold(text: str) -> str:
     """Return a text as it is compared: without case, width, and marks that only colour a letter."""
-    return text.lower() if text.isascii() else _without_case(_plain(text))
+    return _without_case(_plain(text))
 
 
 def _plain(text: str) -> str:
+    """Return a text without compatibility forms and marks that only colour a letter."""
     if text.isascii():
         return text
-    apart = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
+    composed = unicodedata.normalize("NFKC", text)
+    if not _COLOURED.search(composed):
+        return composed
+    apart = unicodedata.normalize("NFD", composed)
     return unicodedata.normalize("NFC", _DROPPED.sub("", apart))
 
 
 def _without_case(plain: str) -> str:
-    return unicodedata.normalize("NFKC", plain.casefold()).translate(_ALIKE)
+    if plain.isascii():
+        return plain.lower()
+    folded = unicodedata.normalize("NFKC", plain.casefold())
+    return folded.translate(_ALIKE) if _HAS_ALIKE.search(folded) else folded
 
 
 def terms(text: str) -> set[str]:
@@ -126,7 +145,7 @@ def _terms(text: str) -> Iterator[Iterable[str]]:
             yield run
             if len(run) > 1:
                 yield map(add, run, run[1:])
-    if _CUT.search(plain):
+    if _HAS_CUT.search(plain):
         for word in _WORD.findall(plain):
             parts = _CUT.split(word)
             if 1 < len(parts) <= _PARTS:

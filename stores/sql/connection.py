@@ -142,6 +142,11 @@ class Connection:
         return self._dialect.index_item
 
     @property
+    def index_item(self) -> ClauseElement | None:
+        """The dialect's statement that adds an item to the index for searching, if it has one."""
+        return self._dialect.index_item
+
+    @property
     def accept_at_once(self) -> ClauseElement | None:
         """The dialect's statement that accepts an event, if it has one."""
         return self._dialect.accept_at_once

@@ -45,6 +45,8 @@ class Dialect(ABC):
         search_few: The same, for when one of the terms is known to have few items.
         index_item: Adds an item to the index for searching, or `None` where the engine does that
             by itself.
+        index_item: Adds an item to the index for searching, or `None` where the engine does that
+            by itself.
         accept_at_once: What `stores.sql.acceptance` says, or `None` where an acceptance is as
             well written in several statements.
     """
@@ -54,6 +56,7 @@ class Dialect(ABC):
     begin_snapshot: str
     search: ClauseElement
     search_few: ClauseElement
+    index_item: ClauseElement | None = None
     index_item: ClauseElement | None = None
     accept_at_once: ClauseElement | None = None
 

@@ -36,6 +36,13 @@ _INDEX_ITEM = sa.text(
     " ((SELECT number FROM transcript_items WHERE transcript_id = :transcript_id), :terms)"
 )
 
+# A trigger would do as well, at twice the price: before a statement that has one, SQLite sets a
+# savepoint, and at a savepoint the index writes to the file what it has gathered.
+_INDEX_ITEM = sa.text(
+    "INSERT INTO transcript_search (rowid, terms) VALUES"
+    " ((SELECT number FROM transcript_items WHERE transcript_id = :transcript_id), :terms)"
+)
+
 
 class SqliteDialect(Dialect):
     """SQLite's ways."""
@@ -46,6 +53,7 @@ class SqliteDialect(Dialect):
     begin_write = "BEGIN IMMEDIATE"
     begin_snapshot = "BEGIN"
     search = search_few = _SEARCH
+    index_item = _INDEX_ITEM
     index_item = _INDEX_ITEM
 
     def __init__(self, *, synchronous: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa
 
@@ -107,7 +107,7 @@ def latest_position(connection: Connection, conversation_key: str) -> int | None
 def write_item(connection: Connection, item: Encoded) -> int | None:
     """Write an encoded item at the next position; return the one before it, if there is one."""
     position = _take_positions(connection, item["conversation_key"], 1)
-    connection.run(_INSERT, {**item, "position": position})
+    _insert(connection, [{**item, "position": position}])
     return position - 1 or None
 
 
@@ -120,7 +120,19 @@ def write_items(connection: Connection, items: Sequence[Encoded]) -> None:
         key = item["conversation_key"]
         placed.append({**item, "position": positions[key]})
         positions[key] += 1
-    connection.run_many(_INSERT, placed)
+    _insert(connection, placed)
+
+
+def _insert(connection: Connection, items: Sequence[Encoded]) -> None:
+    connection.run_many(_INSERT, items)
+    index_items(connection, items)
+
+
+def index_items(connection: Connection, items: Iterable[Encoded]) -> None:
+    """Let encoded items be found that were inserted in this transaction."""
+    if connection.index_item is not None:
+        found = [item for item in items if item["terms"] is not None]
+        connection.run_many(connection.index_item, found)
 
 
 def _take_positions(connection: Connection, conversation_key: str, count: int) -> int:

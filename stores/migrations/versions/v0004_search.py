@@ -93,12 +93,13 @@ def _take_back(source: str) -> None:
 
 
 def _create_sqlite_index() -> None:
-    # It keeps no text of its own: the triggers tell it what goes in and what comes out.
+    # It keeps no text of its own, and is told what goes in and what comes out: by those who insert
+    # items, and else by triggers.
     op.execute(
         "CREATE VIRTUAL TABLE transcript_search USING fts5(terms, content = 'transcript_items',"
         " content_rowid = 'number', detail = none, columnsize = 0, tokenize = 'ascii')"
     )
-    op.execute("INSERT INTO transcript_search (transcript_search, rank) VALUES ('automerge', 8)")
+    op.execute("INSERT INTO transcript_search (transcript_search, rank) VALUES ('automerge', 16)")
     remove = (
         "INSERT INTO transcript_search (transcript_search, rowid, terms)"
         " SELECT 'delete', old.number, old.terms WHERE old.terms IS NOT NULL;"
@@ -108,7 +109,6 @@ def _create_sqlite_index() -> None:
         " SELECT new.number, new.terms WHERE new.terms IS NOT NULL;"
     )
     for name, change, actions in (
-        ("added", "INSERT", add),
         ("changed", "UPDATE OF terms", remove + add),
         ("removed", "DELETE", remove),
     ):
@@ -136,7 +136,7 @@ def downgrade() -> None:
     """Drop the index, the terms and the numbers."""
     sqlite = op.get_bind().dialect.name == "sqlite"
     if sqlite:
-        for name in ("added", "changed", "removed"):
+        for name in ("changed", "removed"):
             op.execute(f"DROP TRIGGER transcript_items_{name}")
         op.execute("DROP TABLE transcript_search")
     _put_aside()
