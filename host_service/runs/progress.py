@@ -20,6 +20,10 @@ from host_service.identity import new_id
 _FOLD_AT = 1024
 # The key of the message whose deltas carry no id.
 _ANONYMOUS = ""
+# What a result has around its text: two ids of up to 255 bytes, two numbers, tags and lengths.
+_RESULT_BYTES = 600
+# What a part has around it in a list of parts.
+_PART_BYTES = 6
 # What a message in progress takes beside what it says, in characters.
 _MESSAGE_SIZE = 1024
 
@@ -144,7 +148,7 @@ class OpenMessage:
         """
         begin = bisect_right(self._firsts, after)
         while begin < len(self._firsts):
-            end, size = begin + 1, self._bytes_of(begin)
+            end, size = begin + 1, _RESULT_BYTES + self._bytes_of(begin)
             while end < len(self._firsts) and self._goes_on(begin, end):
                 size += self._bytes_of(end)
                 if size > limit_bytes:
@@ -163,7 +167,18 @@ class OpenMessage:
         return self._firsts[end] == self._lasts[end - 1] + 1 and not text_after_part
 
     def _bytes_of(self, index: int) -> int:
-        return self._joined("", index, index + 1).ByteSize()
+        """Return about how many bytes one delta adds to those it is joined to."""
+        before = index - 1
+        texts = (
+            *self.text[self._text_ends[before] if index else 0 : self._text_ends[index]],
+            *self.reasoning[
+                self._reasoning_ends[before] if index else 0 : self._reasoning_ends[index]
+            ],
+        )
+        parts = self.parts[self._part_ends[before] if index else 0 : self._part_ends[index]]
+        return sum(len(text.encode()) for text in texts) + sum(
+            part.ByteSize() + _PART_BYTES for part in parts
+        )
 
     def _joined(self, run_id: str, begin: int, end: int) -> result_pb2.RunResult:
         def pieces(ends: array[int]) -> slice:
