@@ -20,8 +20,6 @@ from host_service.identity import new_id
 _FOLD_AT = 1024
 # The key of the message whose deltas carry no id.
 _ANONYMOUS = ""
-# What a result has around its text: two ids of up to 255 bytes, two numbers, tags and lengths.
-_RESULT_BYTES = 600
 # What a part has around it in a list of parts.
 _PART_BYTES = 6
 # What a message in progress takes beside what it says, in characters.
@@ -148,7 +146,7 @@ class OpenMessage:
         """
         begin = bisect_right(self._firsts, after)
         while begin < len(self._firsts):
-            end, size = begin + 1, _RESULT_BYTES + self._bytes_of(begin)
+            end, size = begin + 1, self._bytes_of(begin)
             while end < len(self._firsts) and self._goes_on(begin, end):
                 size += self._bytes_of(end)
                 if size > limit_bytes:
