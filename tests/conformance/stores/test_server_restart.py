@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,7 +10,8 @@ from stores import Stores, open_stores
 from stores.errors import StoreUnavailable
 from stores.records import RunFacts, RunStatus
 from tests.conformance.stores.samples import a_result, a_run, an_end, an_event, an_item
-from tests.postgresql import PostgresqlServer, postgresql_server
+from tests.integration.host.waiting import eventually
+from tests.postgresql import PostgresqlServer, running_postgresql
 
 WRITERS = 16
 RESULTS = 3
@@ -20,7 +21,7 @@ BACK_SECONDS = 5.0
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresqlServer]:
-    with postgresql_server() as server:
+    with running_postgresql() as server:
         yield server
 
 
@@ -90,12 +91,6 @@ async def check_told_is_there(stores: Stores, load: Load) -> None:
         assert await stores.ledger.get(run_id) is None
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize("way", ["stop", "crash"])
 async def test_stores_go_on_by_themselves_when_the_server_is_back(
     server: PostgresqlServer, way: str
@@ -103,7 +98,7 @@ async def test_stores_go_on_by_themselves_when_the_server_is_back(
     stores = await open_stores(server.url)
     load = Load(stores, way)
     tasks = [asyncio.create_task(load(writer)) for writer in range(WRITERS)]
-    await until(lambda: len(load.finished) > 2 * WRITERS)
+    await eventually(lambda: len(load.finished) > 2 * WRITERS)
     await asyncio.to_thread(server.stop if way == "stop" else server.crash)
     with pytest.raises(StoreUnavailable):
         await stores.ping()
@@ -114,7 +109,7 @@ async def test_stores_go_on_by_themselves_when_the_server_is_back(
     before = len(load.finished)
     await asyncio.to_thread(server.start)
     back_at = time.monotonic()
-    await until(lambda: len(load.finished) > before + WRITERS)
+    await eventually(lambda: len(load.finished) > before + WRITERS)
     assert load.answered_at - back_at < BACK_SECONDS
     assert load.refused
     # Whoever waits while the server is away hears so at once: nothing piles up.
