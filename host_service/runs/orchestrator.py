@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from runmesh.v1 import event_pb2
 
@@ -157,7 +158,7 @@ class Orchestrator:
             created_at=event.received_at,
             host_id=self._services.host_id,
             host_incarnation=self._services.host_incarnation,
-            agent_snapshot=agent.to_document().encode(),
+            agent_snapshot=_snapshot(agent),
             reserved_sequence=self._services.limits.reserved_numbers,
         )
         return ActiveRun(
@@ -319,6 +320,12 @@ class Orchestrator:
 async def _all_done(tasks: set[asyncio.Task[None]]) -> None:
     while tasks:
         await asyncio.wait(set(tasks))
+
+
+@lru_cache(maxsize=256)
+def _snapshot(agent: Agent) -> bytes:
+    """Return an agent as its runs keep it; made once for each revision."""
+    return agent.to_document().encode()
 
 
 def _already_exists(event: Event) -> AlreadyExists:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from runmesh.v1 import run_pb2
 
 from host_service.agents.agent import Agent
+from host_service.agents.config_schema import ConfigSchema
 from host_service.authorization.snapshot import freeze
 from host_service.registry.instance import Instance
 from host_service.runs.asked import asked_by
@@ -94,8 +96,11 @@ def prepare_call(
 def _configuration(agent: Agent, services: RunServices) -> str:
     """Return the agent's configuration, checked again, since its runner may have changed."""
     schema = services.schemas.of(agent.runner_id)
-    if schema is None:
-        return agent.config_json
+    return agent.config_json if schema is None else _checked(agent, schema)
+
+
+@lru_cache(maxsize=256)
+def _checked(agent: Agent, schema: ConfigSchema) -> str:
     faults = schema.faults(agent.config_json)
     if faults:
         text = "; ".join(map(str, faults))
