@@ -502,6 +502,17 @@ async def test_method_that_nobody_serves_is_unimplemented(edge: Edge) -> None:
     assert (await edge.call("/other.v1.Service/Method", None)) is not None
 
 
+@pytest.mark.parametrize("request_bytes", [b"\x0a\x01\xff", b"\x0a\x05a"])
+async def test_request_that_cannot_be_read_is_the_callers_fault_and_told_to_who_may_call(
+    edge: Edge, request_bytes: bytes
+) -> None:
+    call: Any = edge.channel.unary_unary("/runmesh.v1.GatewayService/GetRun")
+    for secret, reason in ((KEYS[Role.VIEWER], "INVALID_ARGUMENT"), ("rmk_x", "UNAUTHENTICATED")):
+        metadata = grpc.aio.Metadata(("authorization", f"Bearer {secret}"))
+        told = await refusal(call(request_bytes, metadata=metadata))
+        assert told.reason == reason
+
+
 async def test_binary_and_foreign_metadata_disturb_nothing(edge: Edge) -> None:
     async def serve(_request: Any, _context: Any) -> Any:
         return gateway_pb2.GetRunResponse()

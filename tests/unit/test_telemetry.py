@@ -1,8 +1,12 @@
 """Tests of `host_service.telemetry`: one trace for a run, and nothing that slows it."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import grpc
 import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
@@ -119,3 +123,36 @@ def test_spans_leave_the_process_only_where_the_standard_variables_say_so(
     environment: dict[str, str], *, wanted: bool
 ) -> None:
     assert _wants_export(environment) is wanted
+
+
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """Keeps the names of the spans that it is sent."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def Export(self, request: Any, _context: Any) -> Any:  # noqa: N802 - gRPC's name
+        self.names += [
+            span.name
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+
+def test_spans_reach_the_collector_that_the_variables_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collector, server = Collector(), grpc.server(ThreadPoolExecutor(1))
+    register: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
+    register(collector, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+    telemetry = Telemetry(service_version="0", host_id="host")
+    with telemetry.run_span(RUN):
+        pass
+    telemetry.close()
+    server.stop(None)
+    assert collector.names == ["invoke_agent helper"]
