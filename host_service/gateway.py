@@ -19,11 +19,12 @@ from host_service.errors import (
 )
 from host_service.interceptors import Context, current_caller, refuse_missing
 from host_service.limits import Limits
-from host_service.requests import PageTokens, RequestCheck
+from host_service.requests import PageTokens, RequestCheck, foreign_token
 from host_service.runs.event import Event, take_in
 from host_service.runs.log import Batch, Bookmark, Ended, Reader
 from host_service.runs.orchestrator import CALLER_LEFT, Orchestrator, Started
 from host_service.runs.watching import RunWatcher
+from stores.errors import InvalidRecord
 from stores.ledger import RunLedger
 from stores.records import RunQuery, RunRecord, RunStatus
 
@@ -165,9 +166,11 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
             if request.HasField("created_before")
             else None,
         )
-        page = await self._ledger.list(
-            query, limit=self._pages.size(request.page_size), after=self._pages.read(request)
-        )
+        size, cursor = self._pages.size(request.page_size), self._pages.read(request)
+        try:
+            page = await self._ledger.list(query, limit=size, after=cursor)
+        except InvalidRecord as error:
+            raise foreign_token("a token made by hand") from error
         runs = [wire.run_message(self._orchestrator.view(record)) for record in page.items]
         return gateway_pb2.ListRunsResponse(
             runs=runs, next_page_token=self._pages.issue(request, page.next_cursor)

@@ -83,11 +83,11 @@ class PageTokens:
         try:
             decoded = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         except (ValueError, RecursionError) as error:
-            raise _foreign_token("something else") from error
+            raise foreign_token("something else") from error
         cursor = decoded[1] if isinstance(decoded, list) and len(decoded) == 2 else None
         # Decoding is lenient: only the very text that would be issued is a token.
         if not isinstance(cursor, str) or self.issue(request, cursor) != token:
-            raise _foreign_token("another text, or a token of another query")
+            raise foreign_token("another text, or a token of another query")
         return cursor
 
 
@@ -112,5 +112,6 @@ def _fingerprint(request: Message) -> str:
     return hashlib.sha256(encoded).hexdigest()[:16]
 
 
-def _foreign_token(got: str) -> InvalidArgument:
+def foreign_token(got: str) -> InvalidArgument:
+    """Return the error for a page token that is not the query's."""
     return InvalidArgument([FieldFault("page_token", "the next_page_token of the same query", got)])

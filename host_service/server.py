@@ -42,6 +42,7 @@ from host_service.limits import Limits
 from host_service.listening import bind_grpc, bind_http, bind_socket, probe_grpc
 from host_service.logs import set_up_logging
 from host_service.readiness import Readiness
+from host_service.refreshing import keep_refreshed
 from host_service.registry.channel import SERVER_OPTIONS
 from host_service.registry.errors import AddressInvalid
 from host_service.registry.records import HostIdentity
@@ -241,6 +242,10 @@ class _Builder:
         )
         await self._prepare_agents(directory)
         await self._serve(server, edge, orchestrator, stores, health_servicer)
+        refreshing = asyncio.create_task(
+            keep_refreshed(directory=directory, callers=callers, catalogue=stores.catalogue)
+        )
+        self._stack.callback(refreshing.cancel)
         readiness = Readiness(stores=stores, supervisor=supervisor)
         self._settle(readiness, health_servicer)
         http_address = self._serve_http(http, readiness)

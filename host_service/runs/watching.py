@@ -65,17 +65,21 @@ class RunWatcher:
     async def _replay_to_end(
         self, run_id: str, after: int
     ) -> AsyncIterator[Batch | Bookmark | Ended]:
+        loop = asyncio.get_running_loop()
+        last_sent = loop.time()
         while True:
             record = await self._ledger.get(run_id)
             if record is None:
                 raise NotFound("run", run_id)
             for batch in self._batches(await self._stored(run_id, after)):
-                after = batch.last_sequence
+                after, last_sent = batch.last_sequence, loop.time()
                 yield batch
             if record.status.is_terminal:
                 yield Ended(record)
                 return
-            yield Bookmark(after)
+            if loop.time() - last_sent >= self._limits.bookmark_seconds:
+                last_sent = loop.time()
+                yield Bookmark(after)
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _stored(

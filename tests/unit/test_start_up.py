@@ -25,18 +25,18 @@ async def test_new_key_in_front_renews_every_secret_at_the_start(
 ) -> None:
     caplog.set_level(logging.INFO, "runmesh.host")
     file = tmp_path / "secret.key"
-    first = await open_database(url, secret_key_file=file)
+    first = await open_database(url, secret_key_file=file, blobs_folder=tmp_path / "blobs")
     await first.secrets.put(OWNER, "api_key", "canary")
     await renew_secrets(first.secrets)
     await first.close()
     assert caplog.text == ""
     monkeypatch.setenv(VARIABLE, new_secret_key())
-    second = await open_database(url, secret_key_file=file)
+    second = await open_database(url, secret_key_file=file, blobs_folder=tmp_path / "blobs")
     await renew_secrets(second.secrets)
     await second.close()
     assert "encrypted 1 secrets with the newest key" in caplog.text
     file.unlink()
-    third = await open_database(url, secret_key_file=file)
+    third = await open_database(url, secret_key_file=file, blobs_folder=tmp_path / "blobs")
     secret = await third.secrets.get(OWNER, "api_key")
     await third.close()
     assert secret is not None
@@ -48,11 +48,11 @@ async def test_secret_whose_key_is_lost_is_named_at_the_start(
     url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "secret.key"
-    first = await open_database(url, secret_key_file=file)
+    first = await open_database(url, secret_key_file=file, blobs_folder=tmp_path / "blobs")
     await first.secrets.put(OWNER, "api_key", "canary")
     await first.close()
     file.unlink()
-    second = await open_database(url, secret_key_file=file)
+    second = await open_database(url, secret_key_file=file, blobs_folder=tmp_path / "blobs")
     await renew_secrets(second.secrets)
     await second.close()
     assert "the secret 'api_key' of model 'gpt' does not decrypt" in caplog.text
@@ -63,5 +63,7 @@ async def test_key_that_is_none_stops_the_start(
 ) -> None:
     monkeypatch.setenv(VARIABLE, "hunter2")
     with pytest.raises(StartupError, match="RUNMESH_SECRET_KEY, key 1 of 1 is none") as caught:
-        await open_database(url, secret_key_file=tmp_path / "secret.key")
+        await open_database(
+            url, secret_key_file=tmp_path / "secret.key", blobs_folder=tmp_path / "blobs"
+        )
     assert "hunter2" not in str(caught.value)
