@@ -22,7 +22,14 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"host_service.testing"}),
     frozenset({"host_service.server"}),
     # What the root builds with: the server's registrations, and what happens once at a start.
-    frozenset({"host_service.grpc_serving", "host_service.readiness", "host_service.start_up"}),
+    frozenset(
+        {
+            "host_service.grpc_serving",
+            "host_service.readiness",
+            "host_service.refreshing",
+            "host_service.start_up",
+        }
+    ),
     frozenset(
         {
             "host_service.admin",
