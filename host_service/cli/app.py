@@ -15,6 +15,7 @@ from host_service.cli import (
     apply,
     bindings,
     chat,
+    doctor,
     keys,
     migrate,
     purge,
@@ -69,7 +70,20 @@ def _command() -> Callable[..., object]:
         rich_markup_mode=None,
     )
     application.callback()(_runmesh)
-    for group in (up, chat, runs, runners, agents, bindings, apply, keys, migrate, purge, transfer):
+    for group in (
+        up,
+        chat,
+        runs,
+        runners,
+        agents,
+        bindings,
+        apply,
+        keys,
+        doctor,
+        migrate,
+        purge,
+        transfer,
+    ):
         group.add_to(application)
     command = get_command(application)
     read_quickly(command)

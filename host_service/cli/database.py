@@ -1,6 +1,5 @@
 """What the commands share that work on a database by themselves, without asking a host."""
 
-import asyncio
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -32,7 +31,7 @@ BlobsOption = Annotated[
         metavar="URL",
         envvar="RUNMESH_BLOBS",
         help="Where the bytes of artifacts are: file:///path or s3://bucket/prefix.  "
-        "[default: blobs/ in the data folder]",
+        "[default: blobs/ beside the SQLite file, else in the data folder]",
     ),
 ]
 
@@ -42,9 +41,11 @@ def url_of(database: str | None, folder: Path) -> str:
     return database or f"sqlite:///{folder / 'runmesh.db'}"
 
 
-def blobs_of(blobs: str | None, folder: Path) -> str:
-    """The blob store that a command works with."""
-    return blobs or (folder / "blobs").as_uri()
+def blobs_of(blobs: str | None, database: str | None, folder: Path) -> str | None:
+    """The blob store that a command works with; None: the one beside the SQLite file."""
+    if blobs or database is None or database.startswith("sqlite"):
+        return blobs
+    return (folder / "blobs").as_uri()
 
 
 def check_current(url: str) -> None:
@@ -73,6 +74,8 @@ def run_on_database(work: "Coroutine[Any, Any, T]") -> T:
     Raises:
         CommandError: The stores refused it.
     """
+    import asyncio
+
     from stores.errors import StoreError
 
     try:
@@ -81,8 +84,10 @@ def run_on_database(work: "Coroutine[Any, Any, T]") -> T:
         raise CommandError(str(error)) from error
 
 
-async def open_current(url: str, blobs_url: str) -> "Stores":
+async def open_current(url: str, blobs_url: str | None) -> "Stores":
     """Opens the stores of a database that has this version's schema."""
+    import asyncio
+
     from stores import open_stores
 
     await asyncio.to_thread(check_current, url)

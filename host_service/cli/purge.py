@@ -174,7 +174,7 @@ def _on_stores(
     folder = data_folder(data)
 
     async def run() -> T:
-        stores = await open_current(url_of(database, folder), blobs_of(blobs, folder))
+        stores = await open_current(url_of(database, folder), blobs_of(blobs, database, folder))
         try:
             return await work(stores)
         finally:

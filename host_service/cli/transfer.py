@@ -43,15 +43,16 @@ def export(
     blobs: BlobsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Write everything in the database, and all artifacts, into a folder.
+    """Write everything into a folder.
 
-    A host may run meanwhile: what is written is as of one moment. Started again on the same folder,
-    an interrupted export goes on. Secrets stay encrypted; their key is not in the export.
+    That is all tables, and the bytes of all artifacts. A host may run meanwhile: what is written is
+    as of one moment. Started again on the same folder, an interrupted export goes on. Keys are not
+    in it: keep secret.key and operator.key apart, and put them into the new data folder.
     """
     from stores.transfer import export_database
 
     where = data_folder(data)
-    url, blobs_url = url_of(database, where), blobs_of(blobs, where)
+    url, blobs_url = url_of(database, where), blobs_of(blobs, database, where)
     with _Progress() as progress:
         done = run_on_database(
             export_database(url, folder.absolute(), blobs_url=blobs_url, progress=progress.tell)
@@ -69,10 +70,10 @@ def import_(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Take everything from an export into an empty database, of either engine.
+    """Take in what was exported.
 
-    No host may run on it. All of it is there at the end, compared with the export, or nothing is;
-    an interrupted import can be started again.
+    It goes into an empty database, of whichever engine. No host may run on it. All of it is there
+    at the end, compared with the export, or nothing is; an interrupted import can be started again.
     """
     from host_service.cli.running_host import host_holds
     from stores.transfer import import_database
@@ -82,7 +83,7 @@ def import_(
         if host_holds(where):
             raise CommandError(f"a host runs on {where}", "stop it before its database is filled")
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
-    url, blobs_url = url_of(database, where), blobs_of(blobs, where)
+    url, blobs_url = url_of(database, where), blobs_of(blobs, database, where)
     with _Progress() as progress:
         done = run_on_database(
             import_database(

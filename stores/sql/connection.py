@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql import ClauseElement
 
 from stores.errors import StoreError, StoreUnavailable
-from stores.sql.dialect import Dialect
+from stores.sql.dialect import Dialect, EngineState
 
 Row = tuple[Any, ...]
 Values = Mapping[str, Any]
@@ -119,6 +119,10 @@ class Connection:
         """Begin a transaction whose reads all see one moment."""
         self._cursor.execute(self._dialect.begin_snapshot)
 
+    def inspect(self) -> EngineState:
+        """Return what the engine says of itself and of the database's files."""
+        return self._dialect.inspect(self._driver)
+
     def last_number(self, table: str, column: str) -> int:
         """Return the last number that a table's counter gave, 0 for none."""
         return self._dialect.last_number(self._driver, table, column)
@@ -135,11 +139,6 @@ class Connection:
         """Undo what is open, if anything is and the connection still stands."""
         if not self.is_lost and self._dialect.in_transaction(self._driver):
             self._cursor.execute("ROLLBACK")
-
-    @property
-    def index_item(self) -> ClauseElement | None:
-        """The dialect's statement that adds an item to the index for searching, if it has one."""
-        return self._dialect.index_item
 
     @property
     def index_item(self) -> ClauseElement | None:

@@ -8,6 +8,7 @@ a connection is set up, how a write transaction begins, and what a driver's erro
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -29,6 +30,21 @@ TERMS = sa.Text().with_variant(postgresql.ARRAY(sa.Integer), "postgresql")
 LOCK_TIMEOUT_SECONDS = 10
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineState:
+    """What an engine says of itself.
+
+    Attributes:
+        engine: Its name and version.
+        now: Its clock, in microseconds since 1970; `None` for one that has none of its own.
+        faults: What is broken in the database's files, in its words; the first few.
+    """
+
+    engine: str
+    now: int | None
+    faults: tuple[str, ...]
+
+
 class Dialect(ABC):
     """One engine's ways.
 
@@ -45,8 +61,6 @@ class Dialect(ABC):
         search_few: The same, for when one of the terms is known to have few items.
         index_item: Adds an item to the index for searching, or `None` where the engine does that
             by itself.
-        index_item: Adds an item to the index for searching, or `None` where the engine does that
-            by itself.
         accept_at_once: What `stores.sql.acceptance` says, or `None` where an acceptance is as
             well written in several statements.
     """
@@ -56,7 +70,6 @@ class Dialect(ABC):
     begin_snapshot: str
     search: ClauseElement
     search_few: ClauseElement
-    index_item: ClauseElement | None = None
     index_item: ClauseElement | None = None
     accept_at_once: ClauseElement | None = None
 
@@ -87,6 +100,10 @@ class Dialect(ABC):
     @abstractmethod
     def set_last_number(self, driver: Any, table: str, column: str, last: int) -> None:
         """Let a table's counter go on behind a number, from when the transaction commits."""
+
+    @abstractmethod
+    def inspect(self, driver: Any) -> EngineState:
+        """Return what the engine says of itself and of the database's files."""
 
     @abstractmethod
     def is_lost(self, driver: Any) -> bool:

@@ -10,7 +10,7 @@ from psycopg.pq import TransactionStatus
 
 from stores.errors import ConstraintViolated, StoreError, StoreUnavailable
 from stores.sql.acceptance import accept_at_once
-from stores.sql.dialect import LOCK_TIMEOUT_SECONDS, Dialect
+from stores.sql.dialect import LOCK_TIMEOUT_SECONDS, Dialect, EngineState
 from stores.sql.tables import item_columns, transcript_items
 
 # Any constant will do; in its database it says "a write transaction of runmesh".
@@ -96,6 +96,17 @@ class PostgresqlDialect(Dialect):
         """Restart the column's sequence, which unlike `setval` a rollback undoes."""
         name = _sequence(driver, table, column)
         driver.execute(f"ALTER SEQUENCE {name} RESTART WITH {last + 1}")
+
+    def inspect(self, driver: Any) -> EngineState:
+        """Return the version, the server's clock, and what its checksums found so far."""
+        version, now, failures = driver.execute(
+            "SELECT current_setting('server_version'),"
+            " (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,"
+            " (SELECT coalesce(checksum_failures, 0) FROM pg_stat_database"
+            " WHERE datname = current_database())"
+        ).fetchone()
+        faults = (f"{failures} pages had a wrong checksum",) if failures else ()
+        return EngineState(engine=f"PostgreSQL {version}", now=int(now), faults=faults)
 
     def is_lost(self, driver: Any) -> bool:
         """Return what the driver says."""

@@ -11,8 +11,11 @@ from sqlalchemy.engine import URL
 from sqlalchemy.sql import ClauseElement
 
 from stores.errors import ConstraintViolated, InvalidDatabaseUrl, StoreError, StoreUnavailable
-from stores.sql.dialect import LOCK_TIMEOUT_SECONDS, Dialect
+from stores.sql.dialect import LOCK_TIMEOUT_SECONDS, Dialect, EngineState
 from stores.sql.tables import item_columns, transcript_items
+
+# So many are told; more would say no more.
+_FAULTS = 5
 
 # The index gives what has all the terms newest first, as it goes: it ends when there is enough, and
 # goes through lists where terms have no item in common. CROSS JOIN holds the planner to that.
@@ -36,13 +39,6 @@ _INDEX_ITEM = sa.text(
     " ((SELECT number FROM transcript_items WHERE transcript_id = :transcript_id), :terms)"
 )
 
-# A trigger would do as well, at twice the price: before a statement that has one, SQLite sets a
-# savepoint, and at a savepoint the index writes to the file what it has gathered.
-_INDEX_ITEM = sa.text(
-    "INSERT INTO transcript_search (rowid, terms) VALUES"
-    " ((SELECT number FROM transcript_items WHERE transcript_id = :transcript_id), :terms)"
-)
-
 
 class SqliteDialect(Dialect):
     """SQLite's ways."""
@@ -53,7 +49,6 @@ class SqliteDialect(Dialect):
     begin_write = "BEGIN IMMEDIATE"
     begin_snapshot = "BEGIN"
     search = search_few = _SEARCH
-    index_item = _INDEX_ITEM
     index_item = _INDEX_ITEM
 
     def __init__(self, *, synchronous: str) -> None:
@@ -103,6 +98,12 @@ class SqliteDialect(Dialect):
         driver.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
         if last:
             driver.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last))
+
+    def inspect(self, driver: Any) -> EngineState:
+        """Return the version, and what a look through all pages finds."""
+        found = [str(row[0]) for row in driver.execute(f"PRAGMA quick_check({_FAULTS})")]
+        faults = () if found == ["ok"] else tuple(found)
+        return EngineState(engine=f"SQLite {sqlite3.sqlite_version}", now=None, faults=faults)
 
     def is_lost(self, driver: Any) -> bool:  # noqa: ARG002
         """Return False: a file does not go away."""

@@ -32,6 +32,17 @@ COMMANDS = {
     "keys list": {"--json", "--data", "--address"},
     "keys revoke": {"KEY_ID", "--data", "--address"},
     "keys show": {"--data"},
+    "migrate": {"--data", "--database", "--check"},
+    "purge": {
+        *("--workspace", "--older-than", "--dry-run", "--json", "--data", "--database", "--blobs"),
+    },
+    "retention show": {"--json", "--data", "--database"},
+    "retention set": {"WORKSPACE", "--max-age", "--max-items", "--data", "--database"},
+    "export": {"DIR", "--json", "--data", "--database", "--blobs"},
+    "import": {"DIR", "--replace", "--json", "--data", "--database", "--blobs"},
+    "doctor": {
+        *("--data", "--database", "--blobs", "--plugins", "--grpc", "--http", "--json"),
+    },
 }
 
 

@@ -1,0 +1,102 @@
+"""`runmesh doctor`: looks at everything that a host needs, and says what to do."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from host_service.cli.database import BlobsOption, DatabaseOption, blobs_of, url_of
+from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, visible
+from host_service.cli.options import DataOption, data_folder, http_address, listen_address
+from host_service.settings import DEFAULT_GRPC_ADDRESS, DEFAULT_HTTP_ADDRESS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from host_service.cli.findings import Finding
+
+_COLOURS = {"ok": typer.colors.GREEN, "warning": typer.colors.YELLOW, "problem": typer.colors.RED}
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def add_to(application: typer.Typer) -> None:
+    """Adds the command to the application."""
+    application.command()(doctor)
+
+
+def doctor(
+    data: DataOption = None,
+    database: DatabaseOption = None,
+    blobs: BlobsOption = None,
+    plugins: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            envvar="RUNMESH_PLUGINS",
+            help="A folder of plugins, as for 'runmesh up'; may be repeated.",
+        ),
+    ] = None,
+    grpc: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            envvar="RUNMESH_GRPC",
+            parser=listen_address,
+            help="Where a host is to listen.",
+        ),
+    ] = DEFAULT_GRPC_ADDRESS,
+    http: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            envvar="RUNMESH_HTTP",
+            parser=http_address,
+            help="Where it is to listen for HTTP; off: nowhere.",
+        ),
+    ] = DEFAULT_HTTP_ADDRESS,
+    json: JsonOption = False,
+) -> int:
+    """Look at all that a host needs, and say what to do.
+
+    The data folder, the host, the database, the bytes of artifacts, the secret key, clocks,
+    plugins, sockets and ports. Nothing is changed, and a host may run meanwhile. Exit 1 on a
+    problem.
+    """
+    from host_service.cli import content_checks, machine_checks
+
+    folder = data_folder(data)
+
+    def look() -> "Iterator[Finding]":
+        yield from machine_checks.check_data_folder(folder)
+        yield from machine_checks.check_host(folder)
+        if database is not None or folder.exists():
+            yield from content_checks.check_database(
+                url_of(database, folder), blobs_of(blobs, database, folder), folder / "secret.key"
+            )
+        yield from content_checks.check_plugins(folder, plugins or ())
+        yield from machine_checks.check_sockets()
+        yield from machine_checks.check_port(grpc, "--grpc", folder)
+        yield from machine_checks.check_port(http, "--http", folder)
+
+    return _print_json(look()) if json else _print(look())
+
+
+def _print(findings: "Iterator[Finding]") -> int:
+    problems = 0
+    for finding in findings:
+        problems += finding.level == "problem"
+        level = typer.style(f"{finding.level:8}", fg=_COLOURS[finding.level])
+        told = visible(finding.told + (f": {finding.advice}" if finding.advice else ""))
+        # Line by line, because a look at a large database takes its time.
+        typer.echo(f"{level} {finding.area:12} {told}")
+    return EXIT_FAILED if problems else EXIT_DONE
+
+
+def _print_json(findings: "Iterator[Finding]") -> int:
+    found = list(findings)
+    print(json.dumps([asdict(finding) for finding in found], ensure_ascii=False, indent=2))
+    has_problem = any(finding.level == "problem" for finding in found)
+    return EXIT_FAILED if has_problem else EXIT_DONE
