@@ -5,52 +5,7 @@ Nothing is changed, and a running host is not held up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseReport:
-    """What was seen of a database that has this version's schema.
-
-    Attributes:
-        engine: The engine's name and version.
-        faults: What is broken in its files, in the engine's words.
-        clock_ahead_seconds: How far the server's clock is before this machine's, or behind it when
-            negative; `None` for an engine without a clock of its own.
-        newest_ahead_seconds: How far in the future the newest run was made, by this machine's
-            clock; 0 when it was not.
-        wal_bytes: The size of SQLite's write-ahead log; `None` for other engines.
-        living_hosts: The ids of the hosts that run on it.
-        lost_hosts: The ids of the hosts that ended without saying so, and still have runs that did
-            not end.
-        secret_key_ids: The ids of the keys that its secrets are encrypted with.
-    """
-
-    engine: str
-    faults: tuple[str, ...]
-    clock_ahead_seconds: float | None
-    newest_ahead_seconds: float
-    wal_bytes: int | None
-    living_hosts: tuple[str, ...]
-    lost_hosts: tuple[str, ...]
-    secret_key_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlobsReport:
-    """What was seen of a blob store.
-
-    Attributes:
-        artifacts: How many artifacts there are.
-        looked_at: How many blobs of the newest artifacts were looked for.
-        lost: The names of those that are not there, or not in their size.
-        size_bytes: How many bytes all blobs have.
-    """
-
-    artifacts: int
-    looked_at: int
-    lost: tuple[str, ...]
-    size_bytes: int
+from stores.inspected import BlobsReport, DatabaseReport
 
 
 def inspect_database(url: str) -> DatabaseReport:

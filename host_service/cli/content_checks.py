@@ -13,7 +13,8 @@ from host_service.supervisor.errors import ManifestInvalid
 from host_service.supervisor.folders import PluginFolders
 from host_service.supervisor.manifest import Command, PluginManifest
 from stores.errors import StoreError
-from stores.inspection import BlobsReport, DatabaseReport, inspect_blobs, inspect_database
+from stores.inspected import BlobsReport, DatabaseReport
+from stores.inspection import inspect_blobs, inspect_database
 from stores.schema import SchemaState, read_schema_state
 from stores.secret_keys import VARIABLE, SecretKeys, load_secret_keys
 

@@ -21,7 +21,7 @@ from host_service.cli.options import DataOption, data_folder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stores.transfer import Transferred
+    from stores.transferred import Transferred
 
 _TELL_SECONDS = 0.1
 

@@ -38,7 +38,7 @@ from stores.sql.transfer_files import (
     writing,
 )
 from stores.sql.transfer_rows import MOVED_TABLES, MovedTable
-from stores.transfer import Progress, Transferred
+from stores.transferred import Progress, Transferred
 
 _PAGE = 1_000
 _READ_BYTES = 1024 * 1024

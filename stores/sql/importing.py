@@ -37,7 +37,7 @@ from stores.sql.transfer_files import (
 )
 from stores.sql.transfer_rows import MOVED_TABLES, MovedTable
 from stores.sql.values import microseconds
-from stores.transfer import Progress, Transferred
+from stores.transferred import Progress, Transferred
 
 _READ_BYTES = 1024 * 1024
 # Lines may be megabytes long: few at a time, and on SQLite nothing is gained by more.

@@ -13,7 +13,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from stores.blobs.names import BlobName
-from stores.inspection import BlobsReport, DatabaseReport
+from stores.inspected import BlobsReport, DatabaseReport
 from stores.sql.connection import Connection, Database, Row
 from stores.sql.opening import open_blob_store, open_database
 from stores.sql.tables import artifacts, blobs, hosts, is_active, runs, secrets

@@ -14,7 +14,7 @@ from threading import Event
 from typing import Any, BinaryIO, Final, TypeVar
 
 from stores.errors import TransferDamaged, TransferRefused
-from stores.transfer import FORMAT, FORMAT_VERSION
+from stores.transferred import FORMAT, FORMAT_VERSION
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from host_service.cli import content_checks, machine_checks
 from host_service.cli.database import blobs_of, url_of
 from host_service.cli.findings import Level
 from host_service.cli.transfer import _Progress
-from stores.inspection import BlobsReport, DatabaseReport
+from stores.inspected import BlobsReport, DatabaseReport
 from stores.secret_keys import new_secret_key
 
 
