@@ -15,6 +15,7 @@ from benchmarks.scenarios import (
     streaming,
 )
 from benchmarks.stage import Stage
+from benchmarks.stores import measure as measure_stores
 
 Scenario = Callable[[Stage, Plan], Awaitable[Sequence[Row]]]
 
@@ -28,5 +29,6 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
         "runs": complete_runs.measure,
         "cancel": cancelling.measure,
         "host-start": host_start.measure,
+        "stores": measure_stores,
     }
 )
