@@ -24,11 +24,17 @@ _workspace = sa.bindparam("of_workspace", type_=sa.Text)
 _before = sa.bindparam("before", type_=sa.BigInteger)
 _most = sa.bindparam("most", type_=sa.BigInteger)
 
-# Of an active run are what it wrote and what it answers.
-_is_of_active_run = sa.exists().where(
-    runs.c.conversation_key == _items.conversation_key,
-    is_active,
-    sa.or_(runs.c.run_id == _items.run_id, runs.c.event_id == _items.event_id),
+# Of an active run are what it wrote and what it answers. Few runs are active, and a conversation
+# may have very many: `|| ''` keeps the planner from going through those.
+_is_of_active_run = sa.or_(
+    sa.exists().where(runs.c.run_id == _items.run_id, is_active).correlate(transcript_items),
+    sa.exists()
+    .where(
+        is_active,
+        runs.c.event_id.concat(sa.literal_column("''")) == _items.event_id,
+        runs.c.conversation_key.concat(sa.literal_column("''")) == _items.conversation_key,
+    )
+    .correlate(transcript_items),
 )
 _is_old_item = sa.and_(
     _items.workspace == _workspace, _items.created_at < _before, sa.not_(_is_of_active_run)
@@ -132,7 +138,10 @@ DELETE_EVENT = sa.delete(events).where(
 
 _is_without_run = sa.not_(sa.exists().where(runs.c.run_id == events.c.run_id).correlate(events))
 _is_old_event = sa.and_(
-    events.c.workspace == _workspace, events.c.received_at < _before, _is_without_run
+    # Not by the index on workspaces, which would be gone through and sorted for every batch.
+    events.c.workspace.concat(sa.literal_column("''")) == _workspace,
+    events.c.received_at < _before,
+    _is_without_run,
 )
 OLD_EVENTS = (
     sa.select(events.c.position)
@@ -146,11 +155,16 @@ DELETE_LONE_EVENT = sa.delete(events).where(
 )
 
 # A trial looks at runs that are still there, and would not be.
-_keeps_artifact = sa.exists().where(
-    sa.or_(
-        sa.and_(runs.c.run_id == artifacts.c.run_id, sa.not_(_has_ended_before)),
-        sa.and_(runs.c.conversation_key == artifacts.c.conversation_key, is_active),
+_keeps_artifact = sa.or_(
+    sa.exists()
+    .where(runs.c.run_id == artifacts.c.run_id, sa.not_(_has_ended_before))
+    .correlate(artifacts),
+    sa.exists()
+    .where(
+        is_active,
+        runs.c.conversation_key.concat(sa.literal_column("''")) == artifacts.c.conversation_key,
     )
+    .correlate(artifacts),
 )
 _is_loose_artifact = sa.and_(
     artifacts.c.workspace == _workspace,
