@@ -96,6 +96,12 @@ class Connection:
         elif bound:
             self._cursor.executemany(compiled.sql, bound)
 
+    def run_each(self, statement: ClauseElement, rows: Sequence[Values]) -> Sequence[int]:
+        """Run a statement once for each row, and return how many rows each run touched."""
+        compiled = self._statements[statement]
+        bound = [compiled.bind(row) for row in rows]
+        return self._dialect.run_each(self._cursor, compiled.sql, bound)
+
     def first(self, statement: ClauseElement, values: Values) -> Row | None:
         """Run a query and return its first row, or `None`."""
         compiled = self._statements[statement]

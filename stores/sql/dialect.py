@@ -8,6 +8,7 @@ a connection is set up, how a write transaction begins, and what a driver's erro
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -84,6 +85,14 @@ class Dialect(ABC):
     def begin(self, driver: Any) -> None:
         """Begin a write transaction on a driver connection."""
         driver.execute(self.begin_write)
+
+    def run_each(self, cursor: Any, sql: str, rows: Sequence[tuple[Any, ...]]) -> Sequence[int]:
+        """Run a statement once for each row, and return how many rows each run touched."""
+        touched = []
+        for row in rows:
+            cursor.execute(sql, row)
+            touched.append(int(cursor.rowcount))
+        return touched
 
     @abstractmethod
     def before_migration(self, driver: Any) -> None:

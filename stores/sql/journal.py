@@ -9,6 +9,7 @@ What flows where::
 
 - Work runs in the order it was submitted. A transaction holds what waited when it began: one
   piece when idle, with no added wait, and many under load, which then share one commit.
+- Pieces of one and the same statement that follow each other are sent together.
 - A piece that raises `Refused` has written nothing, and costs its neighbours nothing. Any other
   error in a piece undoes the transaction, and its pieces are run again one by one, so that the bad
   one fails alone. Work may thus run twice, and must do nothing but write to its connection.
@@ -26,17 +27,47 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from queue import Empty, SimpleQueue
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from sqlalchemy.sql import ClauseElement
 
 from stores.errors import Refused, StoreClosed, StoreError, StoreOverloaded, StoreUnavailable
 from stores.journal import JournalStatistics
-from stores.sql.connection import Connection, Database
+from stores.sql.connection import Connection, Database, Values
 from stores.sql.delivery import Outcome, announce, logger, settle, wake
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
+
+
+class OneStatement(Generic[T]):
+    """Work that is one statement, and what follows from how many rows that touched.
+
+    Such pieces run together where they follow each other: a server is then asked once for all.
+    """
+
+    __slots__ = ("_conclusion", "statement", "values")
+
+    def __init__(
+        self, statement: ClauseElement, values: Values, conclusion: Callable[[int, Connection], T]
+    ) -> None:
+        """Take the statement, its values, and what returns or raises the outcome."""
+        self.statement = statement
+        self.values = values
+        self._conclusion = conclusion
+
+    def __call__(self, connection: Connection) -> T:
+        """Run it alone."""
+        return self.conclude(connection.run(self.statement, self.values), connection)
+
+    def conclude(self, touched: int, connection: Connection) -> T:
+        """Return the outcome of the statement; what it raises must not follow a write."""
+        return self._conclusion(touched, connection)
+
 
 # What one piece of work is taken to hold beside its rows.
 _PIECE_BYTES = 512
@@ -289,7 +320,7 @@ class _Writer:
         started = perf_counter()
         connection = self._begin()
         try:
-            outcomes = [_run_piece(piece, connection) for piece in pieces]
+            outcomes = _run_pieces(pieces, connection)
         except Exception as error:
             self._undo(connection)
             if self._connection is None:
@@ -371,6 +402,32 @@ class _NoTransaction(Exception):
         super().__init__()
         self.error = error
         self.in_doubt = in_doubt
+
+
+def _run_pieces(pieces: list[_Piece], connection: Connection) -> list[Outcome]:
+    """Run pieces in their order; those of one statement that follow each other, together."""
+    outcomes: list[Outcome] = []
+    for statement, group in groupby(pieces, key=_statement_of):
+        if statement is None:
+            outcomes += [_run_piece(piece, connection) for piece in group]
+        else:
+            outcomes += _run_together(list(group), statement, connection)
+    return outcomes
+
+
+def _statement_of(piece: _Piece) -> ClauseElement | None:
+    return piece.work.statement if isinstance(piece.work, OneStatement) else None
+
+
+def _run_together(
+    pieces: list[_Piece], statement: ClauseElement, connection: Connection
+) -> list[Outcome]:
+    works: list[OneStatement[Any]] = [piece.work for piece in pieces]  # type: ignore[misc]
+    touched = connection.run_each(statement, [work.values for work in works])
+    return [
+        _run_piece(piece._replace(work=partial(work.conclude, rows)), connection)
+        for piece, work, rows in zip(pieces, works, touched, strict=True)
+    ]
 
 
 def _run_piece(piece: _Piece, connection: Connection) -> Outcome:

@@ -87,7 +87,7 @@ class SqlRunLedger:
     def record(self, facts: RunFacts) -> Future[None]:
         """Store facts of an active run, all or none; see the protocol."""
         encoded = EncodedFacts.encode(facts)
-        return self._journal.submit(encoded.record, size=encoded.size)
+        return self._journal.submit(encoded.work(), size=encoded.size)
 
     def finish(self, end: RunEnd, facts: RunFacts | None = None) -> Future[bool]:
         """End a run together with its last facts, and drop its checkpoints; see the protocol."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import psycopg
@@ -78,6 +79,16 @@ class PostgresqlDialect(Dialect):
     def set_up(self, driver: Any) -> None:
         """Leave transactions to `begin_write`."""
         driver.autocommit = True
+
+    def run_each(self, cursor: Any, sql: str, rows: Sequence[tuple[Any, ...]]) -> Sequence[int]:
+        """Send all, then take all answers: one way to the server and back."""
+        if len(rows) == 1:
+            return super().run_each(cursor, sql, rows)
+        cursor.executemany(sql, rows, returning=True)
+        touched = [int(cursor.rowcount)]
+        while cursor.nextset():
+            touched.append(int(cursor.rowcount))
+        return touched
 
     def before_migration(self, driver: Any) -> None:
         """Do nothing: tables are changed in place."""

@@ -25,6 +25,7 @@ from stores.sql import runs
 from stores.sql.acceptance import values_at_once
 from stores.sql.connection import Connection
 from stores.sql.event_log import attach_run, find_event, write_entries, write_event
+from stores.sql.journal import Work
 from stores.sql.rows import (
     Encoded,
     checkpoint_row,
@@ -178,6 +179,13 @@ class EncodedFacts(NamedTuple):
             warnings=_checked(facts.warnings),
             size=_size(facts),
         )
+
+    def work(self) -> Work[None]:
+        """Return the work that writes them, as `record` does."""
+        others = (self.items, self.entries, self.checkpoints, self.dropped, self.warnings)
+        if len(self.results) == 1 and self.changes == _NO_CHANGES and not any(others):
+            return runs.write_result(self.owner, self.results[0])
+        return self.record
 
     def record(self, connection: Connection) -> None:
         """Write them, if the run takes them.

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from stores.errors import RunNotWritable
 from stores.records import RunRecord, RunStatus, RunWarning
 from stores.sql.connection import Connection, Values
+from stores.sql.journal import OneStatement
 from stores.sql.rows import Encoded, run_record, warnings_of, warnings_text
 from stores.sql.tables import (
     agent_snapshots,
@@ -192,6 +193,19 @@ def check_writable(connection: Connection, owner: Values) -> None:
         raise RunNotWritable(run_id, "ended")
     if incarnation is not None and owned_by != incarnation:
         raise RunNotWritable(run_id, "other_host")
+
+
+def write_result(owner: Values, row: Encoded) -> OneStatement[None]:
+    """Return the work that writes one encoded result of a run, if the run takes it.
+
+    It raises `RunNotWritable` if the run does not.
+    """
+
+    def conclude(touched: int, connection: Connection) -> None:
+        if touched == 0:
+            check_writable(connection, owner)
+
+    return OneStatement(_INSERT_RESULT_IF_WRITABLE, {**owner, **row}, conclude)
 
 
 def write_results(connection: Connection, owner: Values, rows: Sequence[Encoded]) -> None:
