@@ -59,6 +59,7 @@ class Dialect(ABC):
             waits for nobody.
         search: A query for the newest transcript items that have all of some terms, as
             `stores.sql.search` asks it.
+        search_newest: The same, for some ten thousand items, many of which may have the terms.
         search_few: The same, for when one of the terms is known to have few items.
         index_item: Adds an item to the index for searching, or `None` where the engine does that
             by itself.
@@ -70,6 +71,7 @@ class Dialect(ABC):
     begin_write: str
     begin_snapshot: str
     search: ClauseElement
+    search_newest: ClauseElement
     search_few: ClauseElement
     index_item: ClauseElement | None = None
     accept_at_once: ClauseElement | None = None

@@ -18,25 +18,22 @@ from stores.sql.tables import item_columns, transcript_items
 _WRITE_LOCK = 7_266_877_101
 
 # The index knows no order: it gives all that has the terms, which must then be sorted. So it is
-# asked for one block of numbers after the other, newest first, until there is enough. `number + 0`
-# keeps the planner from walking through the numbers themselves, whatever it thinks of the terms.
+# asked for one block of numbers after the other, newest first, until there is enough: in small
+# blocks, of which one is quickly sorted, while there may be much, and then in large ones, because
+# each asks anew for the rarest term. `number + 0` keeps the planner from walking through the
+# numbers themselves, whatever it thinks of the terms.
 _TERMS = "CAST(:terms AS integer[])"
-_BLOCK = (
-    sa.func.generate_series(
-        sa.text("(CAST(:below AS bigint) - 1) >> 12"),
-        sa.text("CAST(:lowest AS bigint) >> 12"),
-        sa.text("-1"),
-    )
-    .table_valued("block")
-    .render_derived()
-)
+_SMALL, _LARGE = 12, 16
+# As a term: below zero, where no other is, and large blocks below all small ones.
+_SMALL_BLOCK = f"(-1 - (number >> {_SMALL}))::integer"
+_LARGE_BLOCK = f"(-1073741825 - (number >> {_LARGE}))::integer"
 
 
 def _having(terms: str) -> sa.Select[Any]:
     return (
         sa.select(transcript_items.c.number, *item_columns)
         .where(
-            sa.text(f"(terms || (-1 - (number >> 12))::integer) @> {terms}"),
+            sa.text(f"(terms || ARRAY[{_SMALL_BLOCK}, {_LARGE_BLOCK}]) @> {terms}"),
             sa.text("number + 0 >= :lowest AND number + 0 < :below"),
         )
         .order_by(sa.text("number + 0 DESC"))
@@ -44,17 +41,29 @@ def _having(terms: str) -> sa.Select[Any]:
     )
 
 
-_found = _having(f"({_TERMS} || (-1 - block)::integer)").lateral("found")
-_SEARCH = sa.select(*_found.c).join_from(_BLOCK, _found, sa.true()).limit(sa.bindparam("most"))
-_SEARCH_FEW = _having(_TERMS)
+def _block_by_block(block: str, bits: int) -> sa.Select[Any]:
+    # One number stands for the block that it is the first of.
+    firsts = (
+        sa.func.generate_series(
+            sa.text(f"((CAST(:below AS bigint) - 1) >> {bits}) << {bits}"),
+            sa.text(f"(CAST(:lowest AS bigint) >> {bits}) << {bits}"),
+            sa.text(f"-{1 << bits}"),
+        )
+        .table_valued("first")
+        .render_derived(name="blocks")
+    )
+    term = block.replace("number", "first")
+    found = _having(f"({_TERMS} || {term})").lateral("found")
+    return sa.select(*found.c).join_from(firsts, found, sa.true()).limit(sa.bindparam("most"))
 
 
 class PostgresqlDialect(Dialect):
     """PostgreSQL's ways."""
 
     paramstyle: Literal["qmark", "format"] = "format"
-    search = _SEARCH
-    search_few = _SEARCH_FEW
+    search_newest = _block_by_block(_SMALL_BLOCK, _SMALL)
+    search = _block_by_block(_LARGE_BLOCK, _LARGE)
+    search_few = _having(_TERMS)
     accept_at_once = accept_at_once()
     begin_snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     # Two statements, one round trip.

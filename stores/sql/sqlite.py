@@ -48,7 +48,7 @@ class SqliteDialect(Dialect):
     # between, whatever the timeout; an immediate one waits its turn before it reads anything.
     begin_write = "BEGIN IMMEDIATE"
     begin_snapshot = "BEGIN"
-    search = search_few = _SEARCH
+    search = search_newest = search_few = _SEARCH
     index_item = _INDEX_ITEM
 
     def __init__(self, *, synchronous: str) -> None:

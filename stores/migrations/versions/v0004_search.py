@@ -119,11 +119,12 @@ def _create_sqlite_index() -> None:
 
 
 def _create_postgresql_index() -> None:
-    # Beside its terms, an item is found by its block of 4,096 numbers: below zero, no term is.
-    # What waits to be merged is read by every search, so that little may wait.
+    # Beside its terms, an item is found by its blocks of 4,096 and of 65,536 numbers: below zero,
+    # where no term is. What waits to be merged is read by every search, so that little may wait.
     op.execute(
         "CREATE INDEX ix_transcript_items_search ON transcript_items USING gin"
-        " ((terms || (-1 - (number >> 12))::integer))"
+        " ((terms || ARRAY[(-1 - (number >> 12))::integer,"
+        " (-1073741825 - (number >> 16))::integer]))"
         " WITH (fastupdate = on, gin_pending_list_limit = 64)"
     )
     # Without statistics the planner thinks the same of every term, so that a plan which was made

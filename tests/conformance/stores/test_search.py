@@ -286,6 +286,7 @@ async def test_search_goes_on_where_it_stopped_comparing(
 async def test_search_passes_many_items_by_windows(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(search, "_NEWEST_WINDOW", 2)
     monkeypatch.setattr(search, "_WINDOW", 3)
     monkeypatch.setattr(search, "_FEW", 2)
     await fill(stores, "word", *["else"] * 7, "word", "else", "word", *["else"] * 7)

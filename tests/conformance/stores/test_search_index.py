@@ -195,7 +195,8 @@ def test_search_reads_the_index_whatever_it_looks_for(database: Database) -> Non
         connection.execution_options(isolation_level="AUTOCOMMIT")
         connection.execute(sa.text(insert))
         connection.execute(sa.text("ANALYZE"))
-    for statement in (database.dialect.search, database.dialect.search_few):
+    dialect = database.dialect
+    for statement in (dialect.search_newest, dialect.search, dialect.search_few):
         steps = plan(database, statement)
         if engine == "postgresql":
             assert any("Bitmap Index Scan on ix_transcript_items_search" in step for step in steps)
