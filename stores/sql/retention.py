@@ -161,16 +161,23 @@ class _Purge:
         if self._dry_run:
             await self._count("items", statements.COUNT_ITEMS_BEYOND, **of_rest)
             return
-        while rows := await self._read(statements.ITEMS_BEYOND, **of_rest):
-            await self._delete_items([row[0] for row in rows])
+        await self._delete_all(statements.ITEMS_BEYOND, **of_rest)
 
-    async def _delete_items(self, numbers: Sequence[int]) -> None:
+    async def _delete_all(self, statement: ClauseElement, **values: Any) -> None:
+        while rows := await self._read(statement, **values):
+            # None of them: a run has begun on them since they were found.
+            if not await self._delete_items([row[0] for row in rows]):
+                return
+
+    async def _delete_items(self, numbers: Sequence[int]) -> int:
         def work(connection: Connection) -> int:
             return sum(
                 connection.run(statements.DELETE_ITEM, {"of_number": number}) for number in numbers
             )
 
-        self.counts["items"] += await self._write(work)
+        deleted = await self._write(work)
+        self.counts["items"] += deleted
+        return deleted
 
     async def _remove_old_runs(self, before: int) -> None:
         after = {"after_time": -INTEGER_MAX, "after_run": ""}
@@ -193,8 +200,7 @@ class _Purge:
         for run in runs:
             of = {"of_conversation": run.conversation_key, "of_run": run.run_id}
             # A run that has ended gets no more items.
-            while rows := await self._read(statements.ITEMS_OF_RUN, **of):
-                await self._delete_items([row[0] for row in rows])
+            await self._delete_all(statements.ITEMS_OF_RUN, **of)
         left = [run.run_id for run in runs]
         while left:
             work = partial(_remove_runs, run_ids=left, before=before, most=self._batch)

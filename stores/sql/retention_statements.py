@@ -30,6 +30,7 @@ _is_of_active_run = sa.or_(
     sa.exists().where(runs.c.run_id == _items.run_id, is_active).correlate(transcript_items),
     sa.exists()
     .where(
+        _items.run_id.is_(None),
         is_active,
         runs.c.event_id.concat(sa.literal_column("''")) == _items.event_id,
         runs.c.conversation_key.concat(sa.literal_column("''")) == _items.conversation_key,

@@ -149,6 +149,30 @@ async def test_items_of_a_removed_run_go_whatever_their_time_says(
     assert count(database_url, "transcript_items", "runs") == [0, 0]
 
 
+async def test_event_goes_with_its_run_whatever_its_time_says(
+    stores: Stores, database_url: str
+) -> None:
+    event = an_event("event-1", received_at=at(20 * DAY))
+    await stores.ledger.accept(event, a_run("run-1", event)).committed
+    await stores.ledger.finish(an_end("run-1", ended_at=at(1)))
+    assert await stores.retention.purge("acme", before=LATER) == Purged(
+        runs=1, events=1, agent_snapshots=1
+    )
+    assert count(database_url, "runs", "events") == [0, 0]
+
+
+async def test_event_of_the_same_id_from_elsewhere_keeps_nothing_of_an_old_run(
+    stores: Stores, database_url: str
+) -> None:
+    await a_talk(stores, 1, day=0)
+    other = an_event("event-1", source="elsewhere")
+    await stores.ledger.accept(other, a_run("run-2", other)).committed
+    removed = await stores.retention.purge("acme", before=LATER)
+    assert removed.runs == 1
+    run_ids = {row[7] for row in contents(database_url)["transcript_items"]}
+    assert "run-1" not in run_ids
+
+
 async def test_conversation_keeps_its_newest_items(stores: Stores) -> None:
     for number in range(5):
         await a_talk(stores, number, day=number)
