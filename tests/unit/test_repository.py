@@ -36,7 +36,7 @@ def _tracked_texts() -> Iterator[tuple[Path, str]]:
         try:
             yield path.relative_to(ROOT), path.read_text("utf-8")
         except UnicodeDecodeError:
-            # Bytes, such as those of the contract on the wire, are looked for as bytes all the same.
+            # Bytes, such as those of the contract on the wire: looked for all the same.
             yield path.relative_to(ROOT), path.read_bytes().decode("latin-1")
 
 
