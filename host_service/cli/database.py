@@ -1,6 +1,8 @@
 """What the commands share that work on a database by themselves, without asking a host."""
 
-from collections.abc import Coroutine
+import os
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -68,6 +70,16 @@ def check_current(url: str) -> None:
         )
 
 
+@contextmanager
+def private_files() -> "Iterator[None]":
+    """Lets nobody else read the files that are made meanwhile, a database's above all."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def run_on_database(work: "Coroutine[Any, Any, T]") -> T:
     """Runs work on stores; what they refuse becomes a failure of the command.
 
@@ -79,7 +91,8 @@ def run_on_database(work: "Coroutine[Any, Any, T]") -> T:
     from stores.errors import StoreError
 
     try:
-        return asyncio.run(work)
+        with private_files():
+            return asyncio.run(work)
     except StoreError as error:
         raise CommandError(str(error)) from error
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from host_service.cli.database import DatabaseOption, url_of
+from host_service.cli.database import DatabaseOption, private_files, url_of
 from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, CommandError
 from host_service.cli.options import DataOption, data_folder
 
@@ -44,7 +44,8 @@ def migrate(
             return EXIT_FAILED
         if database is None and host_holds(folder):
             raise CommandError(f"a host runs on {folder}", "stop it before its database is changed")
-        before = migrate_database(url)
+        with private_files():
+            before = migrate_database(url)
     except StoreError as error:
         raise CommandError(str(error)) from error
     print(f"the database had {_told(before.found)}, and has revision {before.newest} now")

@@ -46,6 +46,7 @@ def test_migrate_says_from_what_to_what(alone: CommandLine) -> None:
     migrated = alone("migrate")
     assert migrated.status == 0
     assert migrated.out.startswith("the database had no schema, and has revision 00")
+    assert stat.S_IMODE((alone.data / "runmesh.db").stat().st_mode) == 0o600
     again = alone("migrate", "--check")
     assert again.status == 0
     assert "nothing to do" in again.out
@@ -118,6 +119,7 @@ def test_everything_moves_into_another_data_folder(
     assert modes == {0o600}
     taken = alone("import", str(exported), "--json")
     assert (taken.status, taken.err) == (0, "")
+    assert stat.S_IMODE((alone.data / "runmesh.db").stat().st_mode) == 0o600
     again = alone("export", str(tmp_path / "again"), "--json")
     assert again.json() == taken.json()
     assert "not empty" in alone("import", str(exported)).error_line()
