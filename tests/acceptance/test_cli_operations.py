@@ -1,5 +1,6 @@
 """The commands that work on a database by themselves, beside a host and without one."""
 
+import os
 import shutil
 import sqlite3
 import stat
@@ -223,3 +224,23 @@ def test_doctor_finds_damage_and_lost_blobs(exported: Path, alone: CommandLine) 
     damaged = alone("doctor", "--json", "--http", "off", "--grpc", "127.0.0.1:0")
     assert damaged.status == 1
     assert "problem" in levels(damaged.json(), "database")
+
+
+def test_killed_import_leaves_nothing_and_can_be_started_again(
+    used: CommandLine, alone: CommandLine, tmp_path: Path
+) -> None:
+    folder = tmp_path / "export"
+    assert used("export", str(folder)).status == 0
+    table = folder / "tables" / "run_results.jsonl"
+    kept = table.read_bytes()
+    table.unlink()
+    os.mkfifo(table)
+    # It is in its transaction, at the last table, once the pipe there can be opened.
+    with alone.started("import", str(folder)) as process, table.open("wb"):
+        process.kill()
+        process.wait(20)
+    assert count(alone.data, "runs") == 0
+    table.unlink()
+    table.write_bytes(kept)
+    assert alone("import", str(folder)).status == 0
+    assert count(alone.data, "runs") == 1
