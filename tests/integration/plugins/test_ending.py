@@ -1,6 +1,7 @@
 """Plugins end whole, whoever ends them."""
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -19,7 +20,6 @@ from host_service.registry import InstanceState
 from host_service.supervisor import guardian
 from host_service.supervisor.child import Child, Launch
 from host_service.supervisor.errors import PluginFailed
-from host_service.supervisor.guardian import Guard
 from host_service.supervisor.manifest import Limits
 from tests.integration.plugins.mesh import Mesh, bare, shell, write_plugin
 from tests.integration.plugins.processes import (
@@ -127,23 +127,43 @@ async def test_plugin_behind_a_shell_gets_its_time_to_end(tmp_path: Path) -> Non
     assert child.tail().endswith("bye")
 
 
-async def test_each_process_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inside = "sh -c 'echo $$ >> pids; exec sleep 60'"
-    plugin = await asyncio.create_subprocess_exec(
-        *shell(f"{inside} & setsid {inside} & wait"), cwd=tmp_path, start_new_session=True
+# A guardian ends everything below its own process, so it gets one of its own here as well.
+_ASKING_ONCE = """
+import json, os, signal, subprocess, sys, time
+
+inside = "sh -c 'echo $$ >> pids; exec sleep 60'"
+plugin = subprocess.Popen(
+    ["sh", "-c", f"{inside} & setsid {inside} & wait"], start_new_session=True
+)
+while not os.path.exists("pids") or len(open("pids").read().split()) < 2:
+    time.sleep(0.01)
+asked, kill, killpg = [], os.kill, os.killpg
+os.kill = lambda process, number: asked.append(process)
+os.killpg = lambda group, number: asked.append(-group)
+guard = Guard(plugin.pid, memory_bytes=0, tell=lambda line: None)
+guard._signal_all(signal.SIGTERM)
+os.kill, os.killpg = kill, killpg
+guard._signal_all(signal.SIGKILL)
+plugin.wait()
+print(json.dumps({"plugin": plugin.pid, "asked": asked}))
+"""
+
+
+async def test_each_process_is_asked_once(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        _ASKING_ONCE,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE,
     )
+    output, _ = await process.communicate()
+    told = json.loads(output)
     processes = await read_numbers(tmp_path / "pids", 2)
-    asked: list[int] = []
-    with monkeypatch.context() as patched:
-        patched.setattr("os.killpg", lambda group, _number: asked.append(-group))
-        patched.setattr("os.kill", lambda process, _number: asked.append(process))
-        guard = Guard(plugin.pid, memory_bytes=0, tell=lambda _line: None)
-        guard._signal_all(signal.SIGTERM)
-    guard._signal_all(signal.SIGKILL)
-    await plugin.wait()
-    assert asked[0] == -plugin.pid
-    assert len(asked) == 2
-    assert asked[1] in processes
+    assert told["asked"][0] == -told["plugin"]
+    assert len(told["asked"]) == 2
+    assert told["asked"][1] in processes
 
 
 async def test_frozen_plugin_is_asked_too(tmp_path: Path) -> None:

@@ -160,8 +160,9 @@ def test_killed_writer_leaves_whole_blobs_and_temporary_files_that_are_swept(
         ) as process:
             assert process.stdout is not None
             stored += [process.stdout.readline().strip() for _ in range(3)]
-            # While its writers live, their files are not touched; those of the dead ones are.
-            assert asyncio.run(swept(tmp_path)) == len(left)
+            # The files of dead writers go. A living one's may go as well in the moment between
+            # making and locking it; it then makes another, and what it tells of is there.
+            assert asyncio.run(swept(tmp_path)) >= len(left)
             time.sleep(int.from_bytes(os.urandom(1), "big") / 5_000)
             process.kill()
             stored += process.stdout.read().split()
