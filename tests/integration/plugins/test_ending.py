@@ -130,6 +130,7 @@ async def test_plugin_behind_a_shell_gets_its_time_to_end(tmp_path: Path) -> Non
 # A guardian ends everything below its own process, so it gets one of its own here as well.
 _ASKING_ONCE = """
 import json, os, signal, subprocess, sys, time
+from host_service.supervisor.guardian import Guard
 
 inside = "sh -c 'echo $$ >> pids; exec sleep 60'"
 plugin = subprocess.Popen(
