@@ -48,10 +48,12 @@ class DataFolder:
 
     Attributes:
         path: The folder.
+        is_new: Whether no host had it before.
     """
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
+        self.is_new = not (path / "host.id").exists()
         self._lock = lock
 
     @classmethod

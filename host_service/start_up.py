@@ -94,10 +94,16 @@ async def renew_secrets(secrets: Secrets) -> None:
 
 
 async def ensure_operator_key(keys: ApiKeys, folder: DataFolder, *, at: datetime) -> None:
-    """With no keys at all, make one for the operator and keep it in the data folder."""
-    if await keys.list():
+    """Make a key for the operator and keep it in the data folder, where nobody could get in else.
+
+    That is so with no keys at all, and at the first start of a data folder on a database that has
+    some: that of a second host, or one that was imported.
+    """
+    if await keys.list() and not folder.is_new:
         return
     secret = folder.operator_key(lambda: new_secret(API_KEY_PREFIX))
+    if await keys.find_by_hash(hash_secret(secret)) is not None:
+        return
     await keys.create(
         ApiKeyRecord(
             key_id=new_id(),

@@ -1,16 +1,20 @@
-"""What a start does about the keys of secrets."""
+"""What a start does about the keys of secrets and of the operator."""
 
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from host_service.authorization.secrets import hash_secret
+from host_service.data_folder import DataFolder
 from host_service.errors import StartupError
-from host_service.start_up import open_database, renew_secrets
+from host_service.start_up import ensure_operator_key, open_database, renew_secrets
 from stores.secret_keys import VARIABLE, new_secret_key
 from stores.secrets import SecretOwner
 
 OWNER = SecretOwner("model", "gpt")
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -67,3 +71,38 @@ async def test_key_that_is_none_stops_the_start(
             url, secret_key_file=tmp_path / "secret.key", blobs_folder=tmp_path / "blobs"
         )
     assert "hunter2" not in str(caught.value)
+
+
+async def test_every_new_data_folder_has_an_operator_key_that_works(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    found = []
+    for name in ("first", "second", "second"):
+        folder = DataFolder.open(tmp_path / name)
+        stores = await open_database(
+            url, secret_key_file=folder.path / "secret.key", blobs_folder=folder.path / "blobs"
+        )
+        await ensure_operator_key(stores.keys, folder, at=NOW)
+        folder.host_id()
+        secret = (folder.path / "operator.key").read_text().strip()
+        assert await stores.keys.find_by_hash(hash_secret(secret)) is not None
+        found.append((secret, len(await stores.keys.list())))
+        await stores.close()
+        folder.close()
+    assert [count for _, count in found] == [1, 2, 2]
+    assert found[1][0] == found[2][0] != found[0][0]
+
+
+async def test_operator_key_that_was_taken_away_stays_away(tmp_path: Path) -> None:
+    for _ in range(2):
+        folder = DataFolder.open(tmp_path / "data")
+        stores = await open_database(
+            folder.database_url,
+            secret_key_file=folder.path / "secret.key",
+            blobs_folder=folder.path / "blobs",
+        )
+        await ensure_operator_key(stores.keys, folder, at=NOW)
+        folder.host_id()
+        (folder.path / "operator.key").unlink(missing_ok=True)
+        assert len(await stores.keys.list()) == 1
+        await stores.close()
+        folder.close()
