@@ -112,6 +112,9 @@ class RunServicer:
         try:
             while frame := await run.outbox.take():
                 await context.write(frame)
+        except aio.InternalError:
+            # The caller left between two frames: nobody is there to tell.
+            run.abandon()
         except BaseException:
             # Cancelled: the caller left, the deadline passed, or the connection is gone.
             run.abandon()
