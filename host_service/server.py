@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import grpc.aio
 import uvloop
@@ -55,7 +54,7 @@ from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.recovery import Recovery
 from host_service.runs.services import RunServices
 from host_service.runs.watching import RunWatcher
-from host_service.settings import Settings
+from host_service.settings import Settings, shipped_plugins_folder
 from host_service.start_up import (
     apply_configuration,
     effective_limits,
@@ -257,7 +256,7 @@ class _Builder:
         static = StaticRunners(registry=registry, insecure=self._settings.insecure)
         self._stack.push_async_callback(static.close)
         _dial(static, self._settings.static_runners)
-        shipped = [_shipped_plugins()] if self._settings.shipped_plugins else []
+        shipped = [shipped_plugins_folder()] if self._settings.shipped_plugins else []
         supervisor = Supervisor(
             registry=registry,
             folders=[*shipped, self._folder.plugins, *self._settings.plugin_folders],
@@ -433,10 +432,3 @@ def _dial(static: StaticRunners, runners: Iterable[tuple[str, str]]) -> None:
             static.add(plugin_id, address)
         except AddressInvalid as error:
             raise StartupError(str(error), "give --runner author/name=ADDRESS") from error
-
-
-def _shipped_plugins() -> Path:
-    """Return the folder of the plugins that ship: in the package, or beside it in a source tree."""
-    here = Path(__file__).parent
-    packaged = here / "shipped_plugins"
-    return packaged if packaged.is_dir() else here.parent / "plugins"

@@ -22,6 +22,13 @@ def default_data_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return (Path(home) if home else Path.home() / ".local" / "share") / "runmesh"
 
 
+def shipped_plugins_folder() -> Path:
+    """Return the folder of the plugins that ship: in the package, or beside it in a source tree."""
+    here = Path(__file__).parent
+    packaged = here / "shipped_plugins"
+    return packaged if packaged.is_dir() else here.parent / "plugins"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What an operator may choose.

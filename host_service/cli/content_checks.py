@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import host_service
 from host_service.cli.findings import Finding, Findings, fine, problem, warning
+from host_service.settings import shipped_plugins_folder
 from host_service.supervisor.errors import ManifestInvalid
 from host_service.supervisor.folders import PluginFolders
 from host_service.supervisor.manifest import Command, PluginManifest
@@ -147,7 +147,7 @@ def _told_blobs(report: BlobsReport) -> Finding:
 
 def check_plugins(data: Path, more: Sequence[Path]) -> Findings:
     """Whether the manifests of all plugins are valid, and their programs there."""
-    found = PluginFolders([_shipped(), data / "plugins", *more]).scan()
+    found = PluginFolders([shipped_plugins_folder(), data / "plugins", *more]).scan()
     for folder, manifest in found.items():
         if isinstance(manifest, ManifestInvalid):
             for fault in manifest.faults:
@@ -166,10 +166,3 @@ def _check_program(manifest: PluginManifest) -> Finding:
         told = f"{manifest.plugin_id}: its program {program} is not there, or not executable"
         return problem("plugins", told, "install it, or mend run.command in its manifest")
     return fine("plugins", f"{manifest.plugin_id} {manifest.version} can be started")
-
-
-def _shipped() -> Path:
-    # In the package, or beside it in a source tree.
-    here = Path(host_service.__file__).parent
-    packaged = here / "shipped_plugins"
-    return packaged if packaged.is_dir() else here.parent / "plugins"
