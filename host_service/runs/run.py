@@ -164,11 +164,16 @@ class ActiveRun:
 
     def abandon(self) -> None:
         """Give back what was taken for a run that is not accepted."""
-        if self._begun is not None:
+        self._give_back_begun()
+        self.place.leave()
+
+    def _give_back_begun(self) -> None:
+        """Give back an instance that was taken at once and never called, and end its token."""
+        instance, self._begun = self._begun, None
+        if instance is not None:
             if isinstance(self._prepared, PreparedCall):
                 self._token = self._prepared.run_token
-            self._let_go(self._begun)
-        self.place.leave()
+            self._let_go(instance)
 
     def leave_waiting(self) -> None:
         """Stop waiting, with nothing written: the run stays accepted, for the next host."""
@@ -201,6 +206,8 @@ class ActiveRun:
             outcome = await self._await_work(self._work)
         else:
             outcome = self._stopped_outcome()
+        # Stopped before its call was made: what was taken for it must not stay taken.
+        self._give_back_begun()
         if self._leaves_waiting and self.is_waiting:
             self.log.fail(
                 Unavailable("the host is shutting down; the run starts when a host is back")

@@ -457,9 +457,9 @@ async def test_caller_that_goes_away_before_the_answer_loses_the_answer_and_not_
 
 
 async def test_run_that_shall_end_with_its_caller_is_cancelled_when_that_leaves_at_once(
-    orchestrator: Orchestrator, serving: ServeScript, stores: Stores
+    orchestrator: Orchestrator, serving: ServeScript, stores: Stores, services: RunServices
 ) -> None:
-    await serving(hello)
+    _, instance = await serving(hello)
     asking = asyncio.create_task(
         orchestrator.start(an_event(), agent_id="helper", ends_with_caller=True)
     )
@@ -467,6 +467,8 @@ async def test_run_that_shall_end_with_its_caller_is_cancelled_when_that_leaves_
     asking.cancel()
     await asyncio.wait([asking])
     await orchestrator.drain(5, asyncio.Event())
+    assert instance.active_runs == 0
+    assert len(services.tokens) == 0
     logged = await stores.events.get("acme", "desk", "platform", "event-1")
     assert logged is not None
     assert logged.run_id is not None
