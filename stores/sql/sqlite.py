@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,9 @@ from stores.sql.tables import item_columns, transcript_items
 
 # So many are told; more would say no more.
 _FAULTS = 5
+
+# How long a connection waits before it asks again for what SQLite does not wait for by itself.
+_RETRY_SECONDS = 0.005
 
 # The index gives what has all the terms newest first, as it goes: it ends when there is enough, and
 # goes through lists where terms have no item in common. CROSS JOIN holds the planner to that.
@@ -64,7 +68,7 @@ class SqliteDialect(Dialect):
     def set_up(self, driver: Any) -> None:
         """Turn on WAL, the chosen durability and foreign keys."""
         driver.isolation_level = None
-        driver.execute("PRAGMA journal_mode = WAL")
+        _turn_on_wal(driver)
         driver.execute(f"PRAGMA synchronous = {self._synchronous}")
         driver.execute("PRAGMA foreign_keys = ON")
         # Where fsync leaves data in the drive's cache (macOS), go through to the medium.
@@ -120,6 +124,24 @@ class SqliteDialect(Dialect):
         if isinstance(error, sqlite3.OperationalError):
             return StoreUnavailable(f"the database cannot be used now: {error}")
         return StoreError(f"work on the database failed: {type(error).__name__}: {error}")
+
+
+def _turn_on_wal(driver: Any) -> None:
+    """Turn on WAL, whoever else does so at the same moment.
+
+    Only the first connection to a new file changes anything, and that it does alone: SQLite refuses
+    a second one that is on the way to do the same at once, whatever the timeout, since two that
+    waited for each other would wait forever.
+    """
+    give_up_at = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    while True:
+        try:
+            driver.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                raise
+        time.sleep(_RETRY_SECONDS)
 
 
 def check_file(url: URL) -> None:

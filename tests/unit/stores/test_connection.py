@@ -1,6 +1,13 @@
 """Statements on a driver's connection."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+
 from stores.sql.connection import Connection, Database
+from stores.sql.sqlite import SqliteDialect
 from tests.unit.stores.facts import COUNT, INSERT, NAMES, NUMBERS
 
 
@@ -40,3 +47,23 @@ def write(connection: Connection, *names: str) -> None:
     connection.begin()
     connection.run_many(INSERT, [{"name": name, "number": 0} for name in names])
     connection.commit()
+
+
+def test_new_file_is_opened_by_many_at_once(tmp_path: Path) -> None:
+    # Each round has a moment in which two are both on the way to WAL; about one in fifteen hit it.
+    for i in range(60):
+        database = Database(
+            dialect=SqliteDialect(synchronous="NORMAL"),
+            url=make_url(f"sqlite:///{tmp_path}/{i}.db"),
+        )
+        together = threading.Barrier(6)
+
+        def open_and_close(
+            database: Database = database, together: threading.Barrier = together
+        ) -> None:
+            together.wait()
+            database.connect().close()
+
+        with ThreadPoolExecutor(6) as threads:
+            for opened in [threads.submit(open_and_close) for _ in range(6)]:
+                opened.result()
