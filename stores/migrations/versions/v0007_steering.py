@@ -1,0 +1,16 @@
+"""Events that were handed to a run that was under way."""
+
+from __future__ import annotations
+
+revision = "0007"
+down_revision = "0006"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Nothing yet."""
+
+
+def downgrade() -> None:
+    """Nothing yet."""
