@@ -102,6 +102,10 @@ async def _serve(settings: Settings) -> int:
     stop, hurry = asyncio.Event(), asyncio.Event()
     _listen_for_signals(stop, hurry)
     async with running_host(settings, hurry=hurry) as host:
+        # What was built stays until the process ends: the collector need not look at it again and
+        # again.
+        gc.collect()
+        gc.freeze()
         if settings.quit_with_stdin:
             _stop_with_stdin(stop)
         waiting = [asyncio.create_task(event.wait()) for event in (stop, host.lost)]
@@ -142,10 +146,12 @@ class Host:
 
     Attributes:
         addresses: Where it listens.
+        stores: What it keeps.
         lost: Set when another start of the same host took over.
     """
 
     addresses: HostAddresses
+    stores: Stores
     lost: asyncio.Event
 
 
@@ -248,7 +254,7 @@ class _Builder:
         readiness = Readiness(stores=stores, supervisor=supervisor)
         self._settle(readiness, health_servicer)
         http_address = self._serve_http(http, readiness)
-        return self._announce(grpc_address, socket_address, http_address)
+        return self._announce(grpc_address, socket_address, http_address, stores)
 
     async def _start_plugins(self) -> tuple[Registry, Supervisor]:
         registry = Registry(identity=HostIdentity(self._host_id, "runmesh", __version__))
@@ -403,7 +409,9 @@ class _Builder:
         self._stack.push_async_callback(server.stop)
         return address
 
-    def _announce(self, grpc_address: str, socket_address: str, http_address: str) -> Host:
+    def _announce(
+        self, grpc_address: str, socket_address: str, http_address: str, stores: Stores
+    ) -> Host:
         addresses = HostAddresses(
             pid=os.getpid(),
             host_id=self._host_id,
@@ -420,10 +428,7 @@ class _Builder:
             socket_address,
             http_address or "off",
         )
-        # What was built stays until the end: the collector need not look at it again and again.
-        gc.collect()
-        gc.freeze()
-        return Host(addresses=addresses, lost=self._lost)
+        return Host(addresses=addresses, stores=stores, lost=self._lost)
 
 
 def _dial(static: StaticRunners, runners: Iterable[tuple[str, str]]) -> None:
