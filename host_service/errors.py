@@ -16,6 +16,7 @@ The tree::
     +-- Conflict                 a stale version
     +-- AlreadyExists            the same key with other content
     +-- SequenceCompacted        what was asked for is past retention
+    +-- DeadlineExceeded         the run's deadline has passed
     +-- NotImplementedHere       the contract has the call, this host does not
     +-- Unavailable              the host, or something behind it, is away for now
     StartupError                 the host cannot start; says what to do
@@ -171,6 +172,12 @@ class SequenceCompacted(HostError):
     """What was asked for is past retention."""
 
     reason = "SEQUENCE_COMPACTED"
+
+
+class DeadlineExceeded(HostError):
+    """The run's deadline has passed."""
+
+    reason = "DEADLINE_EXCEEDED"
 
 
 class NotImplementedHere(HostError):

@@ -1,16 +1,84 @@
 """HostAPIService: what a run's runner may ask of the host.
 
-The tokens of each call are checked on its way in. What stands behind the calls comes one capability
-at a time; a call without one is answered NOT_IMPLEMENTED, and only to a run that exists.
+The tokens of each call are checked on its way in, everything else by the gate; what is done is done
+by a capability. A call that this host does not offer is answered NOT_IMPLEMENTED, and only to a run
+that exists.
 """
 
 from __future__ import annotations
 
+from runmesh.v1 import host_api_pb2 as pb
 from runmesh.v1 import host_api_pb2_grpc
 
-from host_service.interceptors import refuse_missing
+from host_service.capabilities.gate import Gate
+from host_service.capabilities.offered import Capabilities
+from host_service.interceptors import Context, current_access, refuse_missing
 
 
 @refuse_missing
 class HostAPIServicer(host_api_pb2_grpc.HostAPIServiceServicer):
-    """Every call of the contract, by the capabilities that this host has."""
+    """Every call of the contract, by the capabilities that this host has.
+
+    Args:
+        gate: Checks every call.
+        capabilities: Do what is asked.
+    """
+
+    def __init__(self, *, gate: Gate, capabilities: Capabilities) -> None:
+        self._gate = gate
+        self._offered = capabilities
+
+    async def InvokeModel(
+        self, request: pb.InvokeModelRequest, context: Context
+    ) -> pb.InvokeModelResponse:
+        """Ask a model once."""
+        work = self._offered.models.invoke
+        return await self._gate.answer("InvokeModel", current_access(), request, work)
+
+    # What streams is written rather than yielded: its code ends with the call, not some time after.
+    async def StreamModel(  # type: ignore[override]
+        self, request: pb.StreamModelRequest, context: Context
+    ) -> None:
+        """Ask a model and stream its answer."""
+        work = self._offered.models.stream
+        await self._gate.stream("StreamModel", current_access(), request, work, context.write)
+
+    async def RerankDocuments(
+        self, request: pb.RerankDocumentsRequest, context: Context
+    ) -> pb.RerankDocumentsResponse:
+        """Order documents by their relevance."""
+        work = self._offered.models.rerank
+        return await self._gate.answer("RerankDocuments", current_access(), request, work)
+
+    async def EmbedTexts(
+        self, request: pb.EmbedTextsRequest, context: Context
+    ) -> pb.EmbedTextsResponse:
+        """Turn texts into vectors."""
+        work = self._offered.models.embed
+        return await self._gate.answer("EmbedTexts", current_access(), request, work)
+
+    async def GetToolDetail(
+        self, request: pb.GetToolDetailRequest, context: Context
+    ) -> pb.GetToolDetailResponse:
+        """Describe a tool."""
+        work = self._offered.tools.detail
+        return await self._gate.answer("GetToolDetail", current_access(), request, work)
+
+    async def CallTool(self, request: pb.CallToolRequest, context: Context) -> pb.CallToolResponse:
+        """Call a tool."""
+        work = self._offered.tools.call
+        return await self._gate.answer("CallTool", current_access(), request, work)
+
+    async def ListKnowledgeBases(
+        self, request: pb.ListKnowledgeBasesRequest, context: Context
+    ) -> pb.ListKnowledgeBasesResponse:
+        """List the knowledge bases of the run."""
+        work = self._offered.knowledge.list
+        return await self._gate.answer("ListKnowledgeBases", current_access(), request, work)
+
+    async def RetrieveKnowledge(
+        self, request: pb.RetrieveKnowledgeRequest, context: Context
+    ) -> pb.RetrieveKnowledgeResponse:
+        """Search knowledge bases."""
+        work = self._offered.knowledge.retrieve
+        return await self._gate.answer("RetrieveKnowledge", current_access(), request, work)

@@ -17,9 +17,15 @@ import grpc
 import grpc.aio
 
 from host_service.authorization.callers import Caller, CallerDirectory, Role
-from host_service.authorization.snapshot import Snapshot
-from host_service.authorization.tokens import RunTokens
-from host_service.errors import HostError, NotImplementedHere, Overloaded, Unavailable
+from host_service.authorization.tokens import RunAccess, RunTokens
+from host_service.capabilities.gate import Gate
+from host_service.errors import (
+    HostError,
+    NotImplementedHere,
+    Overloaded,
+    Unauthenticated,
+    Unavailable,
+)
 from host_service.status import abort
 from host_service.telemetry import Telemetry
 from host_service.unreadable import require_readable, tolerant_deserializer
@@ -64,7 +70,7 @@ _BEYOND_WORKSPACES = ("/runmesh.admin.v1.AdminService/", "/runmesh.v1.DiscoveryS
 _OPEN = ("/grpc.health.v1.", "/grpc.reflection.", "/grpc.channelz.")
 
 _caller: ContextVar[Caller] = ContextVar("runmesh_caller")
-_snapshot: ContextVar[Snapshot] = ContextVar("runmesh_snapshot")
+_access: ContextVar[RunAccess] = ContextVar("runmesh_access")
 
 
 def current_caller() -> Caller:
@@ -72,9 +78,9 @@ def current_caller() -> Caller:
     return _caller.get()
 
 
-def current_snapshot() -> Snapshot:
-    """Return the rights of the run whose runner makes the call that is being served."""
-    return _snapshot.get()
+def current_access() -> RunAccess:
+    """Return the access of the run whose runner makes the call that is being served."""
+    return _access.get()
 
 
 class Authentication:
@@ -83,14 +89,16 @@ class Authentication:
     Args:
         callers: Knows API keys.
         tokens: Knows run tokens.
+        gate: Hears of calls whose tokens do not hold.
     """
 
-    def __init__(self, *, callers: CallerDirectory, tokens: RunTokens) -> None:
+    def __init__(self, *, callers: CallerDirectory, tokens: RunTokens, gate: Gate) -> None:
         self._callers = callers
         self._tokens = tokens
+        self._gate = gate
 
     async def admit(self, method: str, metadata: Mapping[str, str]) -> None:
-        """Note who makes this call, for `current_caller` and `current_snapshot`.
+        """Note who makes this call, for `current_caller` and `current_access`.
 
         Raises:
             Unauthenticated, Unauthorized: They may not.
@@ -99,11 +107,14 @@ class Authentication:
             return
         authorization = metadata.get("authorization")
         if method.startswith(_HOST_API):
-            _snapshot.set(
-                self._tokens.check(
+            try:
+                access = self._tokens.check(
                     authorization=authorization, instance_token=metadata.get("runmesh-instance")
                 )
-            )
+            except Unauthenticated as error:
+                self._gate.refuse(method.rpartition("/")[2], error)
+                raise
+            _access.set(access)
             return
         if method.startswith(_ATTACH):
             # No attach tokens are issued yet, so there is none that holds.
@@ -229,7 +240,7 @@ __all__ = [
     "Authentication",
     "Context",
     "EdgeInterceptor",
+    "current_access",
     "current_caller",
-    "current_snapshot",
     "refuse_missing",
 ]

@@ -52,6 +52,16 @@ class Limits:
         page_default_items: Items of a page when the request does not say.
         page_bytes: A page, whatever the item count.
         page_item_text_bytes: The text of one transcript item in a page.
+        search_items: Items of a page that a search found.
+        search_default_items: Items of such a page when the request does not say.
+        range_bytes: One range of an artifact.
+        chunk_bytes: One chunk of an artifact's stream.
+        artifact_bytes: One artifact.
+        state_value_bytes: A value of state, as JSON.
+        state_snapshot_bytes: The state that a run starts with.
+        storage_value_bytes: A value of storage.
+        host_calls_per_second: HostAPI calls of one run, in the long run.
+        host_calls_burst: HostAPI calls of one run at once, after a rest.
     """
 
     message_bytes: int = 16 * MIB
@@ -78,6 +88,16 @@ class Limits:
     page_default_items: int = 50
     page_bytes: int = 2 * MIB
     page_item_text_bytes: int = 256 * KIB
+    search_items: int = 50
+    search_default_items: int = 10
+    range_bytes: int = MIB
+    chunk_bytes: int = MIB
+    artifact_bytes: int = 1024 * MIB
+    state_value_bytes: int = 256 * KIB
+    state_snapshot_bytes: int = 2 * MIB
+    storage_value_bytes: int = 3 * MIB
+    host_calls_per_second: float = 100.0
+    host_calls_burst: int = 200
 
     def as_mapping(self) -> Mapping[str, int | float]:
         """Return every limit by name."""
@@ -116,6 +136,11 @@ class Limits:
             "event_bytes": self.event_bytes,
             "config_bytes": self.config_bytes,
             "page_bytes": self.page_bytes,
+            "range_bytes": self.range_bytes,
+            "chunk_bytes": self.chunk_bytes,
+            "state_value_bytes": self.state_value_bytes,
+            "state_snapshot_bytes": self.state_snapshot_bytes,
+            "storage_value_bytes": self.storage_value_bytes,
             "message_characters": self.message_characters * _LONGEST_CHARACTER,
         }
         for name, size in sizes.items():

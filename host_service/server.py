@@ -28,6 +28,11 @@ from host_service.admin import AdminServicer
 from host_service.agents.directory import AgentDirectory
 from host_service.authorization.callers import CallerDirectory
 from host_service.authorization.tokens import RunTokens
+from host_service.capabilities.gate import Gate
+from host_service.capabilities.knowledge import Knowledge
+from host_service.capabilities.models import Models
+from host_service.capabilities.offered import Capabilities
+from host_service.capabilities.tools import Tools
 from host_service.configuration import Configuration
 from host_service.console.http import HttpServer
 from host_service.data_folder import DataFolder, HostAddresses
@@ -35,6 +40,7 @@ from host_service.discovery import DiscoveryServicer
 from host_service.errors import StartupError
 from host_service.gateway import GatewayServicer
 from host_service.grpc_serving import end_calls, make_health_servicer, register, say_serving
+from host_service.host_api import HostAPIServicer
 from host_service.identity import new_id
 from host_service.interceptors import Authentication, EdgeInterceptor
 from host_service.limits import Limits
@@ -221,9 +227,10 @@ class _Builder:
         stores = await self._open_stores()
         callers = CallerDirectory(keys=stores.keys, clock=now)
         await callers.reload()
-        tokens = RunTokens()
+        tokens = RunTokens(limits=self._limits)
+        gate = Gate(audit=stores.audit, validator=self._validator, clock=now)
         edge = EdgeInterceptor(
-            authentication=Authentication(callers=callers, tokens=tokens),
+            authentication=Authentication(callers=callers, tokens=tokens, gate=gate),
             telemetry=self._telemetry,
         )
         server = grpc.aio.server(interceptors=(edge,), options=SERVER_OPTIONS)
@@ -243,6 +250,7 @@ class _Builder:
             gateway=self._gateway(orchestrator, stores),
             admin=self._admin(directory, stores, callers, schemas, orchestrator),
             discovery=DiscoveryServicer(registry=registry),
+            host_api=HostAPIServicer(gate=gate, capabilities=self._capabilities()),
             health_servicer=health_servicer,
         )
         await self._prepare_agents(directory)
@@ -349,6 +357,9 @@ class _Builder:
             host_id=self._host_id,
             version=__version__,
         )
+
+    def _capabilities(self) -> Capabilities:
+        return Capabilities(models=Models(), tools=Tools(), knowledge=Knowledge())
 
     async def _prepare_agents(self, directory: AgentDirectory) -> None:
         await directory.ensure_default(SHIPPED_RUNNER)

@@ -39,6 +39,10 @@ class EventIdentity:
 
     workspace: str
     bot: str
+    source: str
+    event_id: str
+    conversation_id: str
+    thread_id: str
     conversation_key: str
     actor_type: str
     actor_id: str
@@ -54,27 +58,39 @@ class Snapshot:
         run_id: The run.
         plugin_id: The plugin whose instances may use the run's token.
         runner_id: The runner.
-        conversation_key: The conversation whose history, events and artifacts it may see; empty:
-            none.
+        agent_id: The agent.
+        identity: Where its event belongs. The conversation named there is the one whose history,
+            events and artifacts the run may see.
         permissions: By group, what is granted.
         storage: Storage areas granted.
         actions: Actions granted.
         capabilities: Capabilities of the runner that the host goes by.
         state_keys: For each scope that is granted and that the event has an identity for, the key
             of its state.
-        wider_history: Whether history of other conversations may be read.
+        wider_history: Whether history of other conversations of the workspace and bot may be read.
+        models: Ids of models.
+        tools: Names of tools.
+        knowledge_bases: Ids of knowledge bases.
+        files: Ids of artifacts that it was given as files.
+        approval: Who must say yes before an action executes: `never`, `always` or `by_rule`.
     """
 
     run_id: str
     plugin_id: str
     runner_id: str
-    conversation_key: str
+    agent_id: str
+    identity: EventIdentity
     permissions: Mapping[str, frozenset[str]]
     storage: frozenset[str]
     actions: frozenset[str]
     capabilities: frozenset[str]
     state_keys: Mapping[Scope, str]
     wider_history: bool
+    models: frozenset[str] = frozenset()
+    tools: frozenset[str] = frozenset()
+    knowledge_bases: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()
+    approval: str = "always"
 
     def grants(self, group: str, permission: str) -> bool:
         """Return whether a permission is granted."""
@@ -89,7 +105,8 @@ def freeze(
         run_id=run_id,
         plugin_id=plugin_id,
         runner_id=agent.runner_id,
-        conversation_key=identity.conversation_key,
+        agent_id=agent.id,
+        identity=identity,
         permissions=MappingProxyType(dict(asked.permissions)),
         storage=asked.storage & agent.storage_areas,
         actions=asked.actions & agent.actions
@@ -100,6 +117,7 @@ def freeze(
             _state_keys(plugin_id, agent, identity) if agent.state_enabled else {}
         ),
         wider_history=agent.history_beyond_conversation,
+        approval=agent.approval,
     )
 
 

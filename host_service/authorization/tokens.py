@@ -2,27 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
+from host_service.authorization.rate import Rate
 from host_service.authorization.secrets import RUN_TOKEN_PREFIX, hash_secret, new_secret
 from host_service.authorization.snapshot import Snapshot
-from host_service.errors import Unauthenticated
+from host_service.errors import DeadlineExceeded, HostError, Unauthenticated
+from host_service.limits import Limits
 
 # One text for every way to fail: what is wrong with a token is told to nobody who does not have a
 # good one.
 _REFUSED = "the run token or the instance token is missing, wrong, or of a run that has ended"
 
 
+@dataclass(eq=False, slots=True)
+class RunAccess:
+    """What a pair of good tokens opens, as long as the run lives.
+
+    Attributes:
+        snapshot: What the run may do.
+        rate: How often it may call.
+        calls: The calls that are being served. They end with the access.
+        ended: Why it ended; None while it holds.
+    """
+
+    snapshot: Snapshot
+    rate: Rate
+    calls: set[asyncio.Task[object]] = field(default_factory=set)
+    ended: HostError | None = None
+
+    def end(self, why: HostError) -> None:
+        """End every call that is being served, and refuse what comes."""
+        if self.ended is None:
+            self.ended = why
+            for call in self.calls:
+                call.cancel()
+
+
 @dataclass(frozen=True, slots=True)
 class _Issued:
-    snapshot: Snapshot
+    access: RunAccess
     instance_hash: bytes
 
 
 class RunTokens:
-    """Issues, checks and revokes run tokens; keeps their hashes, while runs are active."""
+    """Issues, checks and revokes run tokens; keeps their hashes, while runs are active.
 
-    def __init__(self) -> None:
+    Args:
+        limits: How often a run may call.
+        monotonic: Tells seconds that only grow.
+    """
+
+    def __init__(self, *, limits: Limits, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._monotonic = monotonic
         self._issued: dict[bytes, _Issued] = {}
 
     def __len__(self) -> int:
@@ -31,15 +67,32 @@ class RunTokens:
     def issue(self, *, snapshot: Snapshot, instance_token: str) -> str:
         """Return a new token for a run, good only together with the token of its instance."""
         token = new_secret(RUN_TOKEN_PREFIX)
-        self._issued[hash_secret(token)] = _Issued(snapshot, hash_secret(instance_token))
+        rate = Rate(
+            per_second=self._limits.host_calls_per_second,
+            burst=self._limits.host_calls_burst,
+            monotonic=self._monotonic,
+        )
+        access = RunAccess(snapshot, rate)
+        self._issued[hash_secret(token)] = _Issued(access, hash_secret(instance_token))
         return token
 
-    def revoke(self, token: str) -> None:
-        """End a token; one that has ended already stays so."""
-        self._issued.pop(hash_secret(token), None)
+    def revoke(self, token: str, *, too_late: bool = False) -> None:
+        """End a token, and the calls that are served with it; again is nothing.
 
-    def check(self, *, authorization: str | None, instance_token: str | None) -> Snapshot:
-        """Return the rights of the run that both tokens name.
+        Args:
+            token: The run's token.
+            too_late: The run is at its deadline, which calls under way are told.
+        """
+        issued = self._issued.pop(hash_secret(token), None)
+        if issued is not None:
+            issued.access.end(
+                DeadlineExceeded("the run is at its deadline")
+                if too_late
+                else Unauthenticated(_REFUSED)
+            )
+
+    def check(self, *, authorization: str | None, instance_token: str | None) -> RunAccess:
+        """Return what both tokens open.
 
         Raises:
             Unauthenticated: Either is missing or wrong, the run has ended, or the instance is
@@ -56,4 +109,4 @@ class RunTokens:
             or issued.instance_hash != hash_secret(instance_token)
         ):
             raise Unauthenticated(_REFUSED)
-        return issued.snapshot
+        return issued.access

@@ -68,6 +68,10 @@ class Event:
         return EventIdentity(
             workspace=envelope.workspace_id,
             bot=envelope.bot_id,
+            source=source_name(envelope.source),
+            event_id=envelope.event_id,
+            conversation_id=envelope.conversation_id,
+            thread_id=envelope.thread_id,
             conversation_key=self.conversation_key,
             actor_type=envelope.actor.type,
             actor_id=envelope.actor.id,

@@ -142,6 +142,10 @@ def _state_keys(world: Mapping[str, str]) -> Mapping[Scope, str]:
         identity=EventIdentity(
             workspace=world["workspace"],
             bot=world["bot"],
+            source="api",
+            event_id="event-1",
+            conversation_id=world["conversation"],
+            thread_id=world["thread"],
             conversation_key=conversation_key(
                 workspace=world["workspace"],
                 bot=world["bot"],

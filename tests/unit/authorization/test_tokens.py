@@ -11,11 +11,27 @@ from host_service.authorization.secrets import (
     hash_secret,
     new_secret,
 )
-from host_service.authorization.snapshot import Snapshot
+from host_service.authorization.snapshot import EventIdentity, Snapshot
 from host_service.authorization.tokens import RunTokens
 from host_service.errors import Unauthenticated
+from host_service.limits import Limits
 
 INSTANCE = "rmi_instance"
+
+
+NOWHERE = EventIdentity(
+    workspace="",
+    bot="",
+    source="api",
+    event_id="event-1",
+    conversation_id="",
+    thread_id="",
+    conversation_key="",
+    actor_type="",
+    actor_id="",
+    subject_type="",
+    subject_id="",
+)
 
 
 def rights(run_id: str = "run-1", plugin_id: str = "acme/desk") -> Snapshot:
@@ -23,7 +39,8 @@ def rights(run_id: str = "run-1", plugin_id: str = "acme/desk") -> Snapshot:
         run_id=run_id,
         plugin_id=plugin_id,
         runner_id=f"plugin:{plugin_id}/default",
-        conversation_key="",
+        agent_id="default",
+        identity=NOWHERE,
         permissions={},
         storage=frozenset(),
         actions=frozenset(),
@@ -41,17 +58,17 @@ def refused(tokens: RunTokens, authorization: str | None, instance: str | None) 
 
 
 def test_both_tokens_together_give_the_rights_of_their_run() -> None:
-    tokens = RunTokens()
+    tokens = RunTokens(limits=Limits())
     mine = tokens.issue(snapshot=rights("run-1"), instance_token=INSTANCE)
     other = tokens.issue(snapshot=rights("run-2"), instance_token=INSTANCE)
     for token, run_id in ((mine, "run-1"), (other, "run-2")):
         for scheme in ("Bearer", "bearer"):
             found = tokens.check(authorization=f"{scheme} {token}", instance_token=INSTANCE)
-            assert found.run_id == run_id
+            assert found.snapshot.run_id == run_id
 
 
 def test_every_way_to_lack_a_token_is_refused_in_the_same_words() -> None:
-    tokens = RunTokens()
+    tokens = RunTokens(limits=Limits())
     token = tokens.issue(snapshot=rights(), instance_token=INSTANCE)
     ended = tokens.issue(snapshot=rights("run-2"), instance_token=INSTANCE)
     tokens.revoke(ended)
@@ -79,20 +96,23 @@ def test_every_way_to_lack_a_token_is_refused_in_the_same_words() -> None:
 
 
 def test_token_dies_with_its_run_and_with_no_other() -> None:
-    tokens = RunTokens()
+    tokens = RunTokens(limits=Limits())
     mine = tokens.issue(snapshot=rights("run-1"), instance_token=INSTANCE)
     other = tokens.issue(snapshot=rights("run-2"), instance_token=INSTANCE)
     tokens.revoke(mine)
     tokens.revoke(mine)
     tokens.revoke("rmr_never issued")
     refused(tokens, f"Bearer {mine}", INSTANCE)
-    assert tokens.check(authorization=f"Bearer {other}", instance_token=INSTANCE).run_id == "run-2"
+    assert (
+        tokens.check(authorization=f"Bearer {other}", instance_token=INSTANCE).snapshot.run_id
+        == "run-2"
+    )
     tokens.revoke(other)
     assert len(tokens) == 0
 
 
 def test_tokens_are_not_kept_as_they_are() -> None:
-    tokens = RunTokens()
+    tokens = RunTokens(limits=Limits())
     token = tokens.issue(snapshot=rights(), instance_token=INSTANCE)
     kept = repr(vars(tokens))
     assert token not in kept

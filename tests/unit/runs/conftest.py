@@ -33,7 +33,7 @@ async def services(stores: Stores, limits: Limits) -> AsyncIterator[RunServices]
         ledger=stores.ledger,
         registry=registry,
         schemas=ConfigSchemas(registry=registry),
-        tokens=RunTokens(),
+        tokens=RunTokens(limits=Limits()),
         limits=limits,
         validator=Validator(limits.as_mapping()),
         telemetry=telemetry,

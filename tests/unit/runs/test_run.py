@@ -148,10 +148,10 @@ async def test_token_is_good_while_the_run_lasts(
 
     async def script(request: run_pb2.RunRequest) -> Payloads:
         access = request.host_access
-        snapshot = services.tokens.check(
+        opened = services.tokens.check(
             authorization=f"Bearer {access.run_token}", instance_token=access.instance_token
         )
-        checked.append(snapshot.run_id)
+        checked.append(opened.snapshot.run_id)
         yield {"message_delta": a_delta("x")}
         yield END
 

@@ -1,0 +1,202 @@
+"""The one gate that every HostAPI call passes.
+
+The tokens are checked before a call comes here. Then, in this order: the rate, the permission, the
+fields, the scope, the size, the deadline; what a call names by id is looked up by its capability,
+within what the run was given. Whatever becomes of a call, one audit row says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from host_service.authorization.tokens import RunAccess
+from host_service.capabilities.needs import NEEDS, Need
+from host_service.errors import (
+    FieldFault,
+    HostError,
+    InvalidArgument,
+    PayloadTooLarge,
+    RateLimited,
+    Unauthorized,
+)
+from host_service.validation import Validator
+from host_service.validation.violation import Violation
+from stores.audit import Audit, AuditOutcome, AuditRecord
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response")
+
+# A failure is the host's; everything else that a call can end with is a refusal.
+_FAILURES = frozenset({"UNAVAILABLE", "RUNTIME_ERROR"})
+
+
+class Gate:
+    """Checks calls of runs, and writes down what becomes of them.
+
+    Args:
+        audit: Where that is written.
+        validator: The contract's rules under the host's limits.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self, *, audit: Audit, validator: Validator, clock: Callable[[], datetime]
+    ) -> None:
+        self._audit = audit
+        self._validator = validator
+        self._clock = clock
+
+    async def answer(
+        self,
+        rpc: str,
+        access: RunAccess,
+        request: Request,
+        work: Callable[[RunAccess, Request], Awaitable[Response]],
+    ) -> Response:
+        """Check a call, and return what a capability answers.
+
+        Raises:
+            HostError: It is refused, or failed.
+        """
+        with self._watched(rpc, access, request):
+            self._check(NEEDS[rpc], access, request)
+            return await work(access, request)
+
+    async def stream(
+        self,
+        rpc: str,
+        access: RunAccess,
+        request: Request,
+        work: Callable[[RunAccess, Request], AsyncGenerator[Response, None]],
+        write: Callable[[Response], Awaitable[None]],
+    ) -> None:
+        """Check a call, and write what a capability yields. Its audit row comes at the end.
+
+        Raises:
+            HostError: It is refused, or failed.
+        """
+        with self._watched(rpc, access, request):
+            self._check(NEEDS[rpc], access, request)
+            # A runner that leaves ends the capability's code right here, and not when the
+            # generator happens to be collected.
+            async with aclosing(work(access, request)) as responses:
+                async for response in responses:
+                    await write(response)
+
+    async def take_in(
+        self,
+        rpc: str,
+        access: RunAccess,
+        requests: AsyncIterator[Request],
+        work: Callable[[RunAccess, AsyncIterator[Request]], Awaitable[Response]],
+    ) -> Response:
+        """Check a call whose requests are a stream, and return what a capability answers.
+
+        Raises:
+            HostError: It is refused, or failed.
+        """
+        with self._watched(rpc, access, None):
+            self._check(NEEDS[rpc], access, None)
+            return await work(access, self._checked(requests))
+
+    async def _checked(self, requests: AsyncIterator[Request]) -> AsyncIterator[Request]:
+        async for request in requests:
+            violations = self._validator.find_violations(request)
+            _require_fields(violations)
+            _require_sizes(violations)
+            yield request
+
+    def refuse(self, rpc: str, error: HostError) -> None:
+        """Write down a call that was refused before it came here, since its tokens do not hold."""
+        self._audit.append(
+            AuditRecord(
+                at=self._clock(), rpc=rpc, outcome=AuditOutcome.REFUSED, reason=error.reason
+            )
+        )
+
+    def _check(self, need: Need, access: RunAccess, request: Message | None) -> None:
+        wait_seconds = access.rate.take()
+        if wait_seconds:
+            raise RateLimited(
+                "the run makes more calls than it may",
+                facts={"run_id": access.snapshot.run_id},
+                retry_after_seconds=wait_seconds,
+            )
+        _require_granted(need.missing(access.snapshot, request), access)
+        violations = self._validator.find_violations(request) if request is not None else []
+        _require_fields(violations)
+        _require_granted(need.missing_scope(access.snapshot, request), access)
+        if not need.sizes_after_resource:
+            _require_sizes(violations)
+        if access.ended is not None:
+            raise access.ended
+
+    @contextmanager
+    def _watched(self, rpc: str, access: RunAccess, request: Message | None) -> Iterator[None]:
+        """Let a call end with its run, and write down how it ended."""
+        began, at = time.monotonic(), self._clock()
+        task: asyncio.Task[Any] | None = asyncio.current_task()
+        outcome, reason = AuditOutcome.FAILED, "RUNTIME_ERROR"
+        if task is not None:
+            access.calls.add(task)
+        try:
+            yield
+            outcome, reason = AuditOutcome.DONE, ""
+        except HostError as error:
+            outcome, reason = _outcome(error), error.reason
+            raise
+        except asyncio.CancelledError:
+            if access.ended is None:
+                # The runner gave the call up; what it had by then, it has.
+                reason = "CANCELLED"
+                raise
+            outcome, reason = _outcome(access.ended), access.ended.reason
+            if task is not None:
+                task.uncancel()
+            raise access.ended from None
+        finally:
+            if task is not None:
+                access.calls.discard(task)
+            self._audit.append(
+                AuditRecord(
+                    at=at,
+                    rpc=rpc,
+                    outcome=outcome,
+                    run_id=access.snapshot.run_id,
+                    runner_id=access.snapshot.runner_id,
+                    resource=NEEDS[rpc].resource_of(request),
+                    scope=NEEDS[rpc].scope_of(request),
+                    reason=reason,
+                    duration_seconds=time.monotonic() - began,
+                )
+            )
+
+
+def _outcome(error: HostError) -> AuditOutcome:
+    return AuditOutcome.FAILED if error.reason in _FAILURES else AuditOutcome.REFUSED
+
+
+def _require_granted(missing: str | None, access: RunAccess) -> None:
+    if missing is not None:
+        raise Unauthorized(
+            f"this run was not granted {missing}", facts={"run_id": access.snapshot.run_id}
+        )
+
+
+def _require_fields(violations: Sequence[Violation]) -> None:
+    faults = [FieldFault(each.field, each.rule, each.got) for each in violations if not each.limit]
+    if faults:
+        raise InvalidArgument(faults)
+
+
+def _require_sizes(violations: Sequence[Violation]) -> None:
+    for each in violations:
+        if each.size is not None and each.limit is not None:
+            raise PayloadTooLarge(each.field, size_bytes=each.size, limit_bytes=each.limit)

@@ -1,0 +1,18 @@
+"""All that this host offers to runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from host_service.capabilities.knowledge import Knowledge
+from host_service.capabilities.models import Models
+from host_service.capabilities.tools import Tools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What stands behind HostAPI, one noun each."""
+
+    models: Models
+    tools: Tools
+    knowledge: Knowledge
