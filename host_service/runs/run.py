@@ -444,7 +444,7 @@ class ActiveRun:
             self._work.cancel()
 
     def _let_go(self, instance: Instance) -> None:
-        self._services.tokens.revoke(self._token)
+        self._services.tokens.revoke(self._token, too_late=self._stop is Stop.DEADLINE)
         instance.release()
         self._stream = None
 
