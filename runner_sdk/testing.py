@@ -43,6 +43,7 @@ __all__ = [
     "RunCall",
     "RunOutcome",
     "RunResult",
+    "RunnerServer",
     "StandInHost",
     "Unchecked",
     "run_once",
