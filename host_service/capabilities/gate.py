@@ -191,7 +191,9 @@ def _require_granted(missing: str | None, access: RunAccess) -> None:
 
 
 def _require_fields(violations: Sequence[Violation]) -> None:
-    faults = [FieldFault(each.field, each.rule, each.got) for each in violations if not each.limit]
+    faults = [
+        FieldFault(each.field, each.rule, each.got) for each in violations if each.size is None
+    ]
     if faults:
         raise InvalidArgument(faults)
 
