@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -15,7 +16,7 @@ from host_service.authorization.callers import CallerDirectory
 from host_service.authorization.secrets import API_KEY_PREFIX, hash_secret, new_secret
 from host_service.errors import NotFound
 from host_service.identity import new_id
-from host_service.interceptors import Context, refuse_missing
+from host_service.interceptors import Context, EdgeInterceptor, refuse_missing
 from host_service.limits import Limits
 from host_service.registry.schemas import ConfigSchemas
 from host_service.requests import PageTokens, RequestCheck, page_of
@@ -33,7 +34,8 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         keys: Where API keys are stored.
         callers: Must hear of changed keys.
         schemas: Know which configuration fields are secret.
-        orchestrator: Knows how busy the host is.
+        orchestrator: Knows which runs are active, and who reads them.
+        edge: Knows how many calls are being served.
         check: Refuses bad requests.
         pages: Makes page tokens.
         limits: Limits in force.
@@ -50,6 +52,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         callers: CallerDirectory,
         schemas: ConfigSchemas,
         orchestrator: Orchestrator,
+        edge: EdgeInterceptor,
         check: RequestCheck,
         pages: PageTokens,
         limits: Limits,
@@ -62,6 +65,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self._callers = callers
         self._schemas = schemas
         self._orchestrator = orchestrator
+        self._edge = edge
         self._check = check
         self._pages = pages
         self._limits = limits
@@ -235,6 +239,9 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             active_runs=admission.active,
             waiting_runs=admission.waiting,
             limits=limits,
+            active_calls=self._edge.active,
+            readers=self._orchestrator.readers,
+            tasks=len(asyncio.all_tasks()),
         )
 
     def _shown(self, agent: Agent) -> admin_pb2.Agent:

@@ -143,6 +143,11 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         self._idle = asyncio.Event()
         self._idle.set()
 
+    @property
+    def active(self) -> int:
+        """How many calls are being served."""
+        return self._active
+
     async def idle(self) -> None:
         """Return once no call is served, those included that were ended and still clean up."""
         await self._idle.wait()

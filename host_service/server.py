@@ -248,7 +248,7 @@ class _Builder:
         register(
             server,
             gateway=self._gateway(orchestrator, stores),
-            admin=self._admin(directory, stores, callers, schemas, orchestrator),
+            admin=self._admin(directory, stores, callers, schemas, orchestrator, edge),
             discovery=DiscoveryServicer(registry=registry),
             host_api=HostAPIServicer(gate=gate, capabilities=self._capabilities()),
             health_servicer=health_servicer,
@@ -343,6 +343,7 @@ class _Builder:
         callers: CallerDirectory,
         schemas: ConfigSchemas,
         orchestrator: Orchestrator,
+        edge: EdgeInterceptor,
     ) -> AdminServicer:
         return AdminServicer(
             directory=directory,
@@ -350,6 +351,7 @@ class _Builder:
             callers=callers,
             schemas=schemas,
             orchestrator=orchestrator,
+            edge=edge,
             check=self._check,
             pages=self._pages,
             limits=self._limits,

@@ -206,6 +206,11 @@ class ResultLog:
         """Whether anybody reads."""
         return bool(self._readers)
 
+    @property
+    def readers(self) -> int:
+        """How many read."""
+        return len(self._readers)
+
     def subscribe(self, *, patient: bool, after: int = 0) -> Reader:
         """Return a reader of everything that is delivered from now on.
 

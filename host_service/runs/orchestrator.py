@@ -82,6 +82,11 @@ class Orchestrator:
         """How many runs go and wait."""
         return self._admission
 
+    @property
+    def readers(self) -> int:
+        """How many callers and watchers read the active runs."""
+        return sum(run.log.readers for run in self._active.values())
+
     async def start(
         self,
         event: Event,

@@ -1206,6 +1206,9 @@ class GetHostResponse(_message.Message):
     ACTIVE_RUNS_FIELD_NUMBER: _builtins.int
     WAITING_RUNS_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    ACTIVE_CALLS_FIELD_NUMBER: _builtins.int
+    READERS_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     """Required. Its id."""
     version: _builtins.str
@@ -1214,6 +1217,12 @@ class GetHostResponse(_message.Message):
     """Required. Runs under way."""
     waiting_runs: _builtins.int
     """Required. Runs waiting."""
+    active_calls: _builtins.int
+    """Required. Calls being served, this one included. Health checks and reflection are not counted."""
+    readers: _builtins.int
+    """Required. Callers and watchers that read runs under way."""
+    tasks: _builtins.int
+    """Required. Tasks of the host's event loop: what still grows when calls, readers and runs do not is a leak."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
         """Required. When it started."""
@@ -1231,10 +1240,13 @@ class GetHostResponse(_message.Message):
         active_runs: _builtins.int = ...,
         waiting_runs: _builtins.int = ...,
         limits: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        active_calls: _builtins.int = ...,
+        readers: _builtins.int = ...,
+        tasks: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_runs", b"active_runs", "host_id", b"host_id", "limits", b"limits", "started_at", b"started_at", "version", b"version", "waiting_runs", b"waiting_runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_calls", b"active_calls", "active_runs", b"active_runs", "host_id", b"host_id", "limits", b"limits", "readers", b"readers", "started_at", b"started_at", "tasks", b"tasks", "version", b"version", "waiting_runs", b"waiting_runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
