@@ -90,7 +90,7 @@ class RunLedger(Protocol):
         reserved_sequence: int | None = None,
         host_incarnation: str | None = None,
     ) -> Future[bool]:
-        """Move a run forward to `QUEUED` or `RUNNING`.
+        """Move a run forward to `QUEUED` or `RUNNING`: a run of its own, steered into none.
 
         Args:
             run_id: The run.

@@ -168,6 +168,8 @@ class RunRecord:
             after a crash stands above it.
         latest_cursor_position: The newest transcript position of its conversation before its
             own event, `None` if there was none. Set by the ledger when it accepts the run.
+        steered_into: The run that its event was handed to. One that was taken up there ends with
+            this; one that was not loses it when it begins to wait its turn.
     """
 
     run_id: str
@@ -198,6 +200,7 @@ class RunRecord:
     last_sequence: int = 0
     reserved_sequence: int = 0
     latest_cursor_position: int | None = None
+    steered_into: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

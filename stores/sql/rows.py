@@ -139,6 +139,7 @@ def run_row(run: RunRecord, *, snapshot_digest: bytes) -> Encoded:
         binding_id=run.binding_id,
         runner_id=run.runner_id,
         instance_id=run.instance_id,
+        steered_into=run.steered_into,
         host_id=run.host_id,
         host_incarnation=run.host_incarnation,
     )
@@ -177,11 +178,12 @@ def run_row(run: RunRecord, *, snapshot_digest: bytes) -> Encoded:
         "host_id": run.host_id,
         "host_incarnation": run.host_incarnation,
         "agent_snapshot_digest": snapshot_digest,
+        "steered_into": run.steered_into,
     }
 
 
 def run_record(row: Row) -> RunRecord:
-    """Decode a run as `runs` selects it: the columns to `host_incarnation`, and the snapshot."""
+    """Decode a run as `runs` selects it: its columns in their order, and last the snapshot."""
     return RunRecord(
         run_id=row[0],
         workspace=row[1],
@@ -210,7 +212,8 @@ def run_record(row: Row) -> RunRecord:
         latest_cursor_position=row[24],
         host_id=row[25],
         host_incarnation=row[26],
-        agent_snapshot=row[27],
+        steered_into=row[27],
+        agent_snapshot=row[-1],
     )
 
 

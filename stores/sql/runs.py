@@ -93,6 +93,8 @@ _advance_values = {
     "instance_id": _or_stored(runs.c.instance_id, "to_instance"),
     "deadline": _or_stored(runs.c.deadline, "to_deadline"),
     "reserved_sequence": _grown(runs.c.reserved_sequence, "to_reserved"),
+    # What waits its turn, or has it, was not taken up by the run that it was handed to.
+    "steered_into": sa.null(),
 }
 ADVANCE = {
     RunStatus.QUEUED: _advance.values(**_advance_values, queued_at=sa.bindparam("to_time")),

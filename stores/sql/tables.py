@@ -141,6 +141,7 @@ runs = sa.Table(
         sa.ForeignKey("agent_snapshots.digest"),
         nullable=False,
     ),
+    _key("steered_into", nullable=True),
 )
 
 # A planner uses a partial index only where it can see the condition in the query, so the numbers

@@ -201,6 +201,7 @@ def test_run_that_has_ended_says_all_of_it() -> None:
             failure=Failure("runner.error", "你", retryable=True, details={"a": "1"}),
             warnings=(RunWarning("sequence_gap", "w", NOON),),
             last_sequence=2**63 - 1,
+            steered_into="run-0",
             **times,  # type: ignore[arg-type]
         ),
         duplicate=True,
@@ -220,6 +221,7 @@ def test_run_that_has_ended_says_all_of_it() -> None:
     )
     assert [(each.code, each.message) for each in run.warnings] == [("sequence_gap", "w")]
     assert run.last_sequence == 2**63 - 1
+    assert run.steered_into == "run-0"
 
 
 def test_every_status_of_the_ledger_is_the_contracts() -> None:

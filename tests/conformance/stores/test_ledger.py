@@ -47,6 +47,7 @@ async def test_every_field_of_a_run_comes_back(stores: Stores) -> None:
         warnings=(RunWarning("gap", "2 to 4", at(2)),),
         reserved_sequence=2**63 - 1,
         agent_revision=-(2**63),
+        steered_into="run-0",
     )
     await stores.ledger.accept(an_event(), run).committed
     assert await stores.ledger.get("run-1") == run
@@ -186,6 +187,26 @@ async def test_advance_leaves_what_it_is_not_given(stores: Stores) -> None:
     run = await stores.ledger.get("run-1")
     assert run is not None
     assert (run.instance_id, run.deadline, run.reserved_sequence) == ("instance", at(5), 10)
+
+
+async def test_run_that_was_taken_up_by_another_ends_with_its_name(stores: Stores) -> None:
+    accepted = await stores.ledger.accept(an_event("event-1"), a_run(steered_into="run-0"))
+    assert accepted.run.steered_into == "run-0"
+    await stores.ledger.finish(an_end())
+    run = await stores.ledger.get("run-1")
+    assert run is not None
+    assert (run.status, run.steered_into) == (RunStatus.COMPLETED, "run-0")
+
+
+@pytest.mark.parametrize("status", [RunStatus.QUEUED, RunStatus.RUNNING])
+async def test_run_that_waits_its_turn_or_has_it_was_taken_up_by_none(
+    stores: Stores, status: RunStatus
+) -> None:
+    await stores.ledger.accept(an_event("event-1"), a_run(steered_into="run-0"))
+    assert await stores.ledger.advance("run-1", status, at=at(1))
+    run = await stores.ledger.get("run-1")
+    assert run is not None
+    assert (run.status, run.steered_into) == (status, None)
 
 
 async def test_advance_of_an_unknown_run_is_false(stores: Stores) -> None:
