@@ -1,5 +1,6 @@
 """Processes and their open sockets, as Linux shows them."""
 
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,12 @@ def open_files(pid: int) -> Iterator[str]:
             yield str(descriptor.readlink())
         except FileNotFoundError:
             continue
+
+
+def resident_bytes(pid: int) -> int:
+    """How much memory a process holds."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
 
 
 def _stat(pid: int) -> list[str] | None:
