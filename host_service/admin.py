@@ -18,8 +18,9 @@ from host_service.errors import NotFound
 from host_service.identity import new_id
 from host_service.interceptors import Context, EdgeInterceptor, refuse_missing
 from host_service.limits import Limits
+from host_service.pages import PageTokens, page_of
 from host_service.registry.schemas import ConfigSchemas
-from host_service.requests import PageTokens, RequestCheck, page_of
+from host_service.requests import RequestCheck
 from host_service.runs.orchestrator import Orchestrator
 from stores.keys import ApiKeys
 from stores.records import ApiKeyRecord

@@ -19,7 +19,8 @@ from host_service.errors import (
 )
 from host_service.interceptors import Context, current_caller, refuse_missing
 from host_service.limits import Limits
-from host_service.requests import PageTokens, RequestCheck, foreign_token
+from host_service.pages import PageTokens, foreign_token
+from host_service.requests import RequestCheck
 from host_service.runs.event import Event, take_in
 from host_service.runs.log import Batch, Bookmark, Ended, Reader
 from host_service.runs.orchestrator import CALLER_LEFT, Orchestrator, Started

@@ -46,6 +46,7 @@ from host_service.interceptors import Authentication, EdgeInterceptor
 from host_service.limits import Limits
 from host_service.listening import bind_grpc, bind_http, bind_socket, probe_grpc
 from host_service.logs import set_up_logging
+from host_service.pages import PageTokens
 from host_service.readiness import Readiness
 from host_service.refreshing import keep_refreshed
 from host_service.registry.channel import SERVER_OPTIONS
@@ -54,7 +55,7 @@ from host_service.registry.records import HostIdentity
 from host_service.registry.registry import Registry
 from host_service.registry.schemas import ConfigSchemas
 from host_service.registry.static_runners import StaticRunners
-from host_service.requests import PageTokens, RequestCheck
+from host_service.requests import RequestCheck
 from host_service.runs.admission import Admission
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.recovery import Recovery
