@@ -1,41 +1,39 @@
 """The frozen rights of one run.
 
 Three layers are intersected once, before the runner is called: what its manifest asks for, what the
-    agent's configuration
-and policy grant, and what the workspace, bot and actor of the event may use. Nothing recomputes the
-outcome: it is projected into the run's context, and every HostAPI call is checked against it.
+agent's configuration and policy grant, and what the workspace, bot and actor of the event may use.
+Nothing recomputes the outcome: it is projected into the run's context, and every HostAPI call is
+checked against it. It holds the models and whatever else was given as they were then, so that a
+change of the catalogue changes nothing for a run that is under way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from host_service.agents.agent import Agent, Scope
+from host_service.agents.selectors import Selection
+from host_service.authorization.grants import Grant
+from host_service.authorization.layers import Asked, Layers
+from host_service.catalogue.knowledge_base import KnowledgeBase
+from host_service.catalogue.model import Model
+from host_service.catalogue.shelf import Shelf
 from host_service.identity import join_key
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a runner's manifest asks for and can use, in the contract's words.
-
-    Attributes:
-        permissions: By group (`models`, `tools`, `history` ...), the permissions asked for.
-        storage: Storage areas asked for.
-        actions: Names of actions asked for.
-        capabilities: What the runner can do.
-    """
-
-    permissions: Mapping[str, frozenset[str]]
-    storage: frozenset[str]
-    actions: frozenset[str]
-    capabilities: frozenset[str]
+__all__ = ["Asked", "EventIdentity", "GivenFile", "Resources", "Snapshot", "freeze", "left_out"]
+from stores.records import ArtifactRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventIdentity:
-    """What an event says of where it belongs; empty where it says nothing."""
+    """What an event says of where it belongs; empty where it says nothing.
+
+    Attributes:
+        artifacts: Ids of the artifacts that it brought, which its own run may see even where there
+            is no conversation that they could belong to.
+    """
 
     workspace: str
     bot: str
@@ -48,6 +46,34 @@ class EventIdentity:
     actor_id: str
     subject_type: str
     subject_id: str
+    artifacts: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenFile:
+    """A file that a configuration names.
+
+    Attributes:
+        artifact_id: The artifact that holds it.
+        name: A name to show.
+        mime_type: Media type, or empty.
+    """
+
+    artifact_id: str
+    name: str = ""
+    mime_type: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a run was given, as it was when its rights were frozen; each in the order of its ids."""
+
+    models: tuple[Model, ...] = ()
+    knowledge_bases: tuple[KnowledgeBase, ...] = ()
+    files: tuple[GivenFile, ...] = ()
+
+
+_NOTHING = Resources()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +99,9 @@ class Snapshot:
         knowledge_bases: Ids of knowledge bases.
         files: Ids of artifacts that it was given as files.
         approval: Who must say yes before an action executes: `never`, `always` or `by_rule`.
+        resources: What is known of these models, knowledge bases and files.
+        instructions: What the workspace has to say to its runners; empty: nothing.
+        trace: What each layer said of every permission and resource.
     """
 
     run_id: str
@@ -91,16 +120,77 @@ class Snapshot:
     knowledge_bases: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
     approval: str = "always"
+    resources: Resources = _NOTHING
+    instructions: str = ""
+    trace: tuple[Grant, ...] = ()
 
     def grants(self, group: str, permission: str) -> bool:
         """Return whether a permission is granted."""
         return permission in self.permissions.get(group, frozenset())
 
+    def sees(self, artifact: ArtifactRecord) -> bool:
+        """Return whether an artifact is this run's to see.
+
+        It is when the run made it, when it belongs to the run's conversation, when the run's event
+        brought it, or when it is among the run's files.
+        """
+        own = self.identity
+        return (
+            artifact.run_id == self.run_id
+            or (
+                bool(own.conversation_key)
+                and artifact.conversation_key == own.conversation_key
+                and artifact.workspace == own.workspace
+                and artifact.bot == own.bot
+            )
+            or artifact.artifact_id in own.artifacts
+            or artifact.artifact_id in self.files
+        )
+
+
+_EMPTY = Shelf()
+
 
 def freeze(
-    *, run_id: str, plugin_id: str, agent: Agent, asked: Asked, identity: EventIdentity
+    *,
+    run_id: str,
+    plugin_id: str,
+    agent: Agent,
+    asked: Asked,
+    identity: EventIdentity,
+    selections: tuple[Selection, ...] = (),
+    shelf: Shelf = _EMPTY,
+    files: Iterable[GivenFile] = (),
 ) -> Snapshot:
-    """Intersect what is asked for with what the agent grants for this event."""
+    """Lay what is asked for, granted and allowed over each other.
+
+    Args:
+        run_id: The run.
+        plugin_id: The plugin that serves its runner.
+        agent: Grants by its policies.
+        asked: What the runner's manifest asks for.
+        identity: Where the event belongs.
+        selections: What the agent's configuration grants.
+        shelf: What the catalogue holds now.
+        files: What is known of the files that are selected, of those that there are.
+    """
+    state_keys = _state_keys(plugin_id, agent, identity)
+    policy = shelf.policies.get(identity.workspace)
+    found = {each.artifact_id: each for each in files}
+    trace = tuple(
+        Layers(
+            asked=asked,
+            agent=agent,
+            selections=selections,
+            limits=tuple(policy.limits(bot=identity.bot, actor_id=identity.actor_id))
+            if policy is not None
+            else (),
+            shelf=shelf,
+            files=frozenset(found),
+            scopes=frozenset(state_keys),
+        ).grants()
+    )
+    granted = _granted(trace)
     return Snapshot(
         run_id=run_id,
         plugin_id=plugin_id,
@@ -108,17 +198,41 @@ def freeze(
         agent_id=agent.id,
         identity=identity,
         permissions=MappingProxyType(dict(asked.permissions)),
-        storage=asked.storage & agent.storage_areas,
-        actions=asked.actions & agent.actions
-        if "platform_api" in asked.capabilities
-        else frozenset(),
+        storage=granted("storage"),
+        actions=granted("action"),
         capabilities=asked.capabilities,
         state_keys=MappingProxyType(
-            _state_keys(plugin_id, agent, identity) if agent.state_enabled else {}
+            {scope: key for scope, key in state_keys.items() if scope.value in granted("state")}
         ),
-        wider_history=agent.history_beyond_conversation,
+        wider_history=bool(granted("history")),
+        models=granted("model"),
+        tools=granted("tool"),
+        knowledge_bases=granted("knowledge_base"),
+        files=granted("file"),
         approval=agent.approval,
+        resources=Resources(
+            models=tuple(shelf.models[each] for each in sorted(granted("model"))),
+            knowledge_bases=tuple(
+                shelf.knowledge_bases[each] for each in sorted(granted("knowledge_base"))
+            ),
+            files=tuple(found[each] for each in sorted(granted("file"))),
+        ),
+        instructions=policy.instructions if policy is not None and policy.enabled else "",
+        trace=trace,
     )
+
+
+def left_out(trace: Iterable[Grant]) -> tuple[Grant, ...]:
+    """Return what a run was to have and does not, since it is not there any more, or disabled."""
+    return tuple(each for each in trace if each.limited_by == "catalogue")
+
+
+def _granted(trace: Iterable[Grant]) -> Callable[[str], frozenset[str]]:
+    by_kind: dict[str, set[str]] = {}
+    for each in trace:
+        if each.granted:
+            by_kind.setdefault(each.kind, set()).add(each.name)
+    return lambda kind: frozenset(by_kind.get(kind, ()))
 
 
 def _state_keys(plugin_id: str, agent: Agent, identity: EventIdentity) -> dict[Scope, str]:
@@ -152,4 +266,4 @@ def _state_keys(plugin_id: str, agent: Agent, identity: EventIdentity) -> dict[S
             identity.subject_type,
             identity.subject_id,
         )
-    return {scope: key for scope, key in keys.items() if scope in agent.state_scopes}
+    return keys

@@ -48,6 +48,7 @@ LAYERS: tuple[frozenset[str], ...] = (
         {
             "host_service.agents",
             "host_service.authorization",
+            "host_service.catalogue",
             "host_service.registry",
             "host_service.runs",
             "host_service.supervisor",
@@ -75,6 +76,7 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
     "runner_sdk": ("host_service", "stores", "runmesh.admin"),
     "host_service.agents": (*_RPC, "host_service.wire"),
     "host_service.authorization": (*_RPC, "host_service.wire"),
+    "host_service.catalogue": (*_RPC, "host_service.wire"),
     "host_service.errors": _RPC,
     "host_service.limits": _RPC,
     "host_service.runs": (

@@ -1,0 +1,89 @@
+"""What an agent's configuration selects: the resources that it grants to the agent's runs.
+
+Selectors are fields of certain types, and no runner is treated otherwise than by its schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from host_service.agents.config_schema import ConfigSchema
+
+_NO_CHOICE = frozenset({"", "__none__", "__none"})
+
+MODEL, TOOL, KNOWLEDGE_BASE, FILE = "model", "tool", "knowledge_base", "file"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A resource that a configuration selects.
+
+    Attributes:
+        kind: `model`, `tool`, `knowledge_base` or `file`.
+        name: Its id or name.
+        field: The field of the configuration that selects it.
+    """
+
+    kind: str
+    name: str
+    field: str
+
+
+@lru_cache(maxsize=256)
+def selections(schema: ConfigSchema, config_json: str) -> tuple[Selection, ...]:
+    """Return what a configuration selects, in the order of the schema, each resource once.
+
+    Args:
+        schema: The runner's.
+        config_json: The configuration, defaults filled in.
+    """
+    config: Mapping[str, Any] = json.loads(config_json)
+    found: dict[tuple[str, str], Selection] = {}
+    for field in schema.fields:
+        selector = _SELECTORS.get(field.type)
+        if selector is None:
+            continue
+        kind, names = selector
+        for name in names(config.get(field.name)):
+            if isinstance(name, str) and name not in _NO_CHOICE:
+                found.setdefault((kind, name), Selection(kind, name, field.name))
+    return tuple(found.values())
+
+
+def is_unchosen(value: object) -> bool:
+    """Return whether the value of a selector is no choice; None: it is not set."""
+    if isinstance(value, dict):
+        value = value.get("primary")
+    return value is None or value in _NO_CHOICE
+
+
+def _one(value: object) -> Iterator[object]:
+    yield value
+
+
+def _several(value: object) -> Iterator[object]:
+    if isinstance(value, list):
+        yield from value
+
+
+def _with_fallbacks(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        yield value.get("primary")
+        yield from _several(value.get("fallbacks"))
+    else:
+        yield value
+
+
+_SELECTORS: Mapping[str, tuple[str, Callable[[object], Iterator[object]]]] = {
+    "llm-model-selector": (MODEL, _one),
+    "rerank-model-selector": (MODEL, _one),
+    "embedding-model-selector": (MODEL, _one),
+    "model-fallback-selector": (MODEL, _with_fallbacks),
+    "knowledge-base-multi-selector": (KNOWLEDGE_BASE, _several),
+    "tool-multi-selector": (TOOL, _several),
+    "file": (FILE, _one),
+}
