@@ -21,6 +21,7 @@ from stores.records import (
     ResultRecord,
     RunEnd,
     RunFacts,
+    RunNotes,
     RunQuery,
     RunRecord,
     RunStatus,
@@ -58,7 +59,12 @@ class RunLedger(Protocol):
     """
 
     def accept(
-        self, event: EventRecord, run: RunRecord, item: TranscriptItem | None = None
+        self,
+        event: EventRecord,
+        run: RunRecord,
+        item: TranscriptItem | None = None,
+        *,
+        resolution: str | None = None,
     ) -> Accepting:
         """Log an event, start its run and write its transcript item, in one transaction.
 
@@ -73,10 +79,27 @@ class RunLedger(Protocol):
             event: The event; the run's id is stored with it.
             run: Its run, of the same workspace, bot, source and event id.
             item: The event's own item; `None` if it is none that a conversation shows.
+            resolution: As in `RunNotes`.
 
         Raises:
             EventConflict: The same event is stored with another digest.
             ConstraintViolated: The run id or the item's id is taken.
+        """
+
+    def replay(self, run: RunRecord, *, resolution: str | None = None) -> Future[RunRecord]:
+        """Start a run that replays another: it names an event, and is not the run of that event.
+
+        A redelivery of the event still finds the run that the event started, and the conversation
+        gets no item. The newest position before the event is the one in the record: a replay
+        takes place where its original did.
+
+        Args:
+            run: The run; `replay_of` is set.
+            resolution: As in `RunNotes`.
+
+        Raises:
+            InvalidRecord: At once; `replay_of` is not set.
+            ConstraintViolated: The run id is taken.
         """
 
     def advance(
@@ -137,6 +160,9 @@ class RunLedger(Protocol):
 
     async def get(self, run_id: str) -> RunRecord | None:
         """Return a run, or `None`."""
+
+    async def notes(self, run_id: str) -> RunNotes | None:
+        """Return what is kept of a run for whoever wants it explained; `None` for no such run."""
 
     async def list(
         self, query: RunQuery, *, limit: int = 50, after: str | None = None

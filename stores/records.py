@@ -170,6 +170,7 @@ class RunRecord:
             own event, `None` if there was none. Set by the ledger when it accepts the run.
         steered_into: The run that its event was handed to. One that was taken up there ends with
             this; one that was not loses it when it begins to wait its turn.
+        replay_of: The run that it replays; `None` for a run that its event started.
     """
 
     run_id: str
@@ -201,6 +202,21 @@ class RunRecord:
     reserved_sequence: int = 0
     latest_cursor_position: int | None = None
     steered_into: str | None = None
+    replay_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunNotes:
+    """What is kept of a run for whoever wants it explained.
+
+    Attributes:
+        resolution: How it came to its agent, opaque text; `None` if that was not kept.
+        course: What it was granted and when what happened, opaque text; `None` before it was
+            written.
+    """
+
+    resolution: str | None = None
+    course: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +341,7 @@ class RunFacts:
         first_delta_at: When the first of the run was shown; kept if already stored.
         usage: All of the run's usage so far, replacing what is stored; `None` leaves it.
         warnings: Further warnings.
+        course: As in `RunNotes`, replacing what is stored; `None` leaves it.
     """
 
     run_id: str
@@ -338,6 +355,7 @@ class RunFacts:
     first_delta_at: datetime | None = None
     usage: tuple[Usage, ...] | None = None
     warnings: tuple[RunWarning, ...] = ()
+    course: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from stores.records import (
     ResultRecord,
     RunEnd,
     RunFacts,
+    RunNotes,
     RunQuery,
     RunRecord,
     RunStatus,
@@ -25,7 +26,13 @@ from stores.sql import runs
 from stores.sql.journal import SqlJournal
 from stores.sql.readers import Readers
 from stores.sql.rows import checkpoint_record, result_record, run_record
-from stores.sql.run_facts import EncodedAcceptance, EncodedEnd, EncodedFacts, check_belongs
+from stores.sql.run_facts import (
+    EncodedAcceptance,
+    EncodedEnd,
+    EncodedFacts,
+    EncodedReplay,
+    check_belongs,
+)
 from stores.sql.run_pages import RunPages, page_of_runs
 from stores.sql.values import (
     check_ids,
@@ -46,15 +53,29 @@ class SqlRunLedger:
         self._pages = RunPages()
 
     def accept(
-        self, event: EventRecord, run: RunRecord, item: TranscriptItem | None = None
+        self,
+        event: EventRecord,
+        run: RunRecord,
+        item: TranscriptItem | None = None,
+        *,
+        resolution: str | None = None,
     ) -> Accepting:
         """Log an event, start its run and write its transcript item; see the protocol."""
         check_belongs(event, run)
-        work = EncodedAcceptance.encode(event, run, item)
+        work = EncodedAcceptance.encode(event, run, item, resolution)
         size = len(event.envelope) + len(run.agent_snapshot)
         prepared: Future[Acceptance] = get_running_loop().create_future()
         committed = self._journal.submit(work.run, size=size, prepared=prepared)
         return Accepting(prepared, committed)
+
+    def replay(self, run: RunRecord, *, resolution: str | None = None) -> Future[RunRecord]:
+        """Start a run that replays another; see the protocol."""
+        if run.replay_of is None:
+            raise InvalidRecord(
+                "run", "replay_of", "must be set: accept starts the run of an event"
+            )
+        work = EncodedReplay.encode(run, resolution)
+        return self._journal.submit(work.run, size=len(run.agent_snapshot))
 
     def advance(
         self,
@@ -112,6 +133,11 @@ class SqlRunLedger:
         """Return a run, or `None`."""
         row = await self._readers.first(runs.SELECT, {"of_run": run_id})
         return None if row is None else run_record(row)
+
+    async def notes(self, run_id: str) -> RunNotes | None:
+        """Return what is kept of a run for whoever wants it explained, or `None`."""
+        row = await self._readers.first(runs.SELECT_NOTES, {"of_run": run_id})
+        return None if row is None else RunNotes(row[0], row[1])
 
     async def list(
         self, query: RunQuery, *, limit: int = 50, after: str | None = None

@@ -125,9 +125,10 @@ def snapshot_row(snapshot: bytes) -> Encoded:
     return {"digest": hashlib.sha256(snapshot).digest(), "snapshot": snapshot}
 
 
-def run_row(run: RunRecord, *, snapshot_digest: bytes) -> Encoded:
+def run_row(run: RunRecord, *, snapshot_digest: bytes, resolution: str | None) -> Encoded:
     """Encode a run; its latest cursor position is found when it is written."""
     kind = "run"
+    check_text(kind, "resolution", resolution)
     check_ids(
         kind,
         run_id=run.run_id,
@@ -142,6 +143,7 @@ def run_row(run: RunRecord, *, snapshot_digest: bytes) -> Encoded:
         steered_into=run.steered_into,
         host_id=run.host_id,
         host_incarnation=run.host_incarnation,
+        replay_of=run.replay_of,
     )
     check_keys(kind, conversation_key=run.conversation_key, session_key=run.session_key)
     check_integers(
@@ -179,6 +181,9 @@ def run_row(run: RunRecord, *, snapshot_digest: bytes) -> Encoded:
         "host_incarnation": run.host_incarnation,
         "agent_snapshot_digest": snapshot_digest,
         "steered_into": run.steered_into,
+        "replay_of": run.replay_of,
+        "resolution": resolution,
+        "course": None,
     }
 
 
@@ -213,6 +218,7 @@ def run_record(row: Row) -> RunRecord:
         host_id=row[25],
         host_incarnation=row[26],
         steered_into=row[27],
+        replay_of=row[28],
         agent_snapshot=row[-1],
     )
 

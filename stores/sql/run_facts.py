@@ -40,7 +40,13 @@ from stores.sql.rows import (
     warnings_text,
 )
 from stores.sql.transcript import latest_position, write_item, write_items
-from stores.sql.values import check_ids, check_integers, microseconds, optional_microseconds
+from stores.sql.values import (
+    check_ids,
+    check_integers,
+    check_text,
+    microseconds,
+    optional_microseconds,
+)
 
 
 def check_belongs(event: EventRecord, run: RunRecord) -> None:
@@ -71,11 +77,15 @@ class EncodedAcceptance(NamedTuple):
 
     @classmethod
     def encode(
-        cls, event: EventRecord, run: RunRecord, item: TranscriptItem | None
+        cls,
+        event: EventRecord,
+        run: RunRecord,
+        item: TranscriptItem | None,
+        resolution: str | None,
     ) -> EncodedAcceptance:
-        """Check and encode the records of `RunLedger.accept`."""
+        """Check and encode what `RunLedger.accept` takes."""
         snapshot = snapshot_row(run.agent_snapshot)
-        row = run_row(run, snapshot_digest=snapshot["digest"])
+        row = run_row(run, snapshot_digest=snapshot["digest"], resolution=resolution)
         return cls(
             event=event_row(event, run_id=run.run_id),
             record=run,
@@ -129,7 +139,33 @@ class EncodedAcceptance(NamedTuple):
         return self.record if latest is None else _at(self.record, latest)
 
 
-_NO_CHANGES: Encoded = {"to_reserved": None, "to_first_delta": None, "to_usage": None}
+class EncodedReplay(NamedTuple):
+    """The encoded rows of a run that replays another."""
+
+    record: RunRecord
+    row: Encoded
+    snapshot: Encoded
+
+    @classmethod
+    def encode(cls, run: RunRecord, resolution: str | None) -> EncodedReplay:
+        """Check and encode what `RunLedger.replay` takes."""
+        snapshot = snapshot_row(run.agent_snapshot)
+        row = run_row(run, snapshot_digest=snapshot["digest"], resolution=resolution)
+        return cls(run, {**row, "latest_cursor_position": run.latest_cursor_position}, snapshot)
+
+    def run(self, connection: Connection) -> RunRecord:
+        """Write them."""
+        runs.write_snapshot(connection, self.snapshot)
+        connection.run(runs.INSERT, self.row)
+        return self.record
+
+
+_NO_CHANGES: Encoded = {
+    "to_reserved": None,
+    "to_first_delta": None,
+    "to_usage": None,
+    "to_course": None,
+}
 
 _RUN_FIELDS = tuple(field.name for field in fields(RunRecord))
 _run_values = attrgetter(*_RUN_FIELDS)
@@ -162,6 +198,7 @@ class EncodedFacts(NamedTuple):
         run_id = facts.run_id
         check_ids("run facts", run_id=run_id, host_incarnation=facts.host_incarnation)
         check_integers("run facts", reserved_sequence=facts.reserved_sequence)
+        check_text("run facts", "course", facts.course)
         return cls(
             owner={"of_run": run_id, "of_incarnation": facts.host_incarnation},
             changes={
@@ -170,6 +207,7 @@ class EncodedFacts(NamedTuple):
                     "run facts", "first_delta_at", facts.first_delta_at
                 ),
                 "to_usage": usage_text(facts.usage),
+                "to_course": facts.course,
             },
             results=[result_row(result) for result in facts.results],
             items=[item_row(item) for item in facts.items],
@@ -251,6 +289,8 @@ def _size(facts: RunFacts) -> int:
         size += sum(len(entry.payload) for entry in facts.entries)
     if facts.checkpoints:
         size += sum(len(point.text) + len(point.reasoning) for point in facts.checkpoints)
+    if facts.course:
+        size += len(facts.course)
     return size
 
 
@@ -282,6 +322,7 @@ class EncodedEnd(NamedTuple):
             "to_failure": failure_text(end.failure),
             "to_usage": usage_text(usage),
             "to_first_delta": encoded.changes["to_first_delta"],
+            "to_course": facts.course,
         }
         return cls(values, encoded)
 

@@ -54,13 +54,16 @@ _last_sequence = sa.case(
     ),
     else_=runs.c.last_sequence,
 )
+# Notes are read by those alone who want a run explained.
+_LEFT_OUT = (runs.c.agent_snapshot_digest, runs.c.resolution, runs.c.course)
 _columns = [
     _last_sequence if column is runs.c.last_sequence else column
     for column in runs.c
-    if column is not runs.c.agent_snapshot_digest
+    if not any(column is each for each in _LEFT_OUT)
 ]
 select_runs = sa.select(*_columns, agent_snapshots.c.snapshot).join(agent_snapshots)
 SELECT = select_runs.where(is_run)
+SELECT_NOTES = sa.select(runs.c.resolution, runs.c.course).where(is_run)
 SELECT_OF_LOST_HOSTS = (
     select_runs.outerjoin(hosts, hosts.c.host_id == runs.c.host_id)
     .where(
@@ -110,6 +113,7 @@ _CHANGE = (
             runs.c.first_delta_at, sa.bindparam("to_first_delta", type_=sa.BigInteger)
         ),
         usage=_or_stored(runs.c.usage, "to_usage"),
+        course=_or_stored(runs.c.course, "to_course"),
     )
 )
 
@@ -123,6 +127,7 @@ FINISH = (
         reserved_sequence=_grown(runs.c.reserved_sequence, "to_reserved"),
         failure=sa.bindparam("to_failure", type_=sa.Text),
         usage=_or_stored(runs.c.usage, "to_usage"),
+        course=_or_stored(runs.c.course, "to_course"),
         first_delta_at=sa.func.coalesce(
             runs.c.first_delta_at, sa.bindparam("to_first_delta", type_=sa.BigInteger)
         ),

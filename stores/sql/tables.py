@@ -142,6 +142,9 @@ runs = sa.Table(
         nullable=False,
     ),
     _key("steered_into", nullable=True),
+    _key("replay_of", nullable=True),
+    _text("resolution", nullable=True),
+    _text("course", nullable=True),
 )
 
 # A planner uses a partial index only where it can see the condition in the query, so the numbers

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import sqlalchemy as sa
+from alembic import op
+
 revision = "0008"
 down_revision = "0007"
 branch_labels = None
 depends_on = None
 
+KEY = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
 
 def upgrade() -> None:
-    """Nothing yet."""
+    """Let a run name the one it replays, and say how it came to its agent and how it went."""
+    op.add_column("runs", sa.Column("replay_of", KEY, nullable=True))
+    op.add_column("runs", sa.Column("resolution", sa.Text, nullable=True))
+    op.add_column("runs", sa.Column("course", sa.Text, nullable=True))
 
 
 def downgrade() -> None:
-    """Nothing yet."""
+    """Take that away."""
+    for name in ("course", "resolution", "replay_of"):
+        op.drop_column("runs", name)

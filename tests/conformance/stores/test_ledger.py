@@ -48,6 +48,7 @@ async def test_every_field_of_a_run_comes_back(stores: Stores) -> None:
         reserved_sequence=2**63 - 1,
         agent_revision=-(2**63),
         steered_into="run-0",
+        replay_of="run-00",
     )
     await stores.ledger.accept(an_event(), run).committed
     assert await stores.ledger.get("run-1") == run
