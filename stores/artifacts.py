@@ -17,7 +17,7 @@ nothing that a later writer stored.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -113,6 +113,29 @@ class Artifacts(Protocol):
         self, workspace: str, *, after: str | None = None, limit: int = 100
     ) -> Page[ArtifactRecord, str]:
         """Return artifacts of a workspace, as `list_of_run` does."""
+
+    async def adopt(
+        self, artifact_ids: Sequence[str], *, workspace: str, bot: str, conversation_key: str
+    ) -> Sequence[str]:
+        """Give artifacts that nobody has to a conversation, all or none.
+
+        Nobody has an artifact that no run created and that belongs to no conversation. Its
+        workspace and bot must be the conversation's, or empty; then they become the conversation's.
+        One that belongs to the conversation already stays as it is.
+
+        Args:
+            artifact_ids: Which.
+            workspace: The conversation's workspace.
+            bot: Its bot.
+            conversation_key: The conversation. Empty: they only get workspace and bot, and can
+                still be given to a conversation of these.
+
+        Returns:
+            Those that cannot be given; empty when all are the conversation's now.
+
+        Raises:
+            InvalidRecord: A key cannot be stored.
+        """
 
     async def delete(self, artifact_id: str) -> bool:
         """Delete an artifact; False without such an artifact.

@@ -14,6 +14,7 @@ from stores.blobs.reading import stream
 from stores.blobs.store import BlobStore, Declared, StagedBlob
 from stores.errors import AlreadyExists, InvalidRecord, StoreUnavailable
 from stores.records import ArtifactHeader, ArtifactRecord, Collected, Page
+from stores.sql.adopting import Adoption
 from stores.sql.artifact_rows import artifact_record, artifact_row
 from stores.sql.connection import Connection, Row, Values
 from stores.sql.journal import SqlJournal
@@ -21,7 +22,14 @@ from stores.sql.orphans import Orphans, delete_artifacts, touch
 from stores.sql.readers import Readers
 from stores.sql.rows import Encoded
 from stores.sql.tables import artifacts, blobs, is_living
-from stores.sql.values import INTEGER_MAX, check_limit, microseconds, time
+from stores.sql.values import (
+    INTEGER_MAX,
+    check_ids,
+    check_keys,
+    check_limit,
+    microseconds,
+    time,
+)
 
 _columns = [column for column in artifacts.c if column is not artifacts.c.blob_name]
 _is_artifact = artifacts.c.artifact_id == sa.bindparam("of_artifact")
@@ -202,6 +210,16 @@ class SqlArtifacts:
         rows = await self._readers.all(statement, values)
         items = tuple(artifact_record(row) for row in rows[:limit])
         return Page(items, _cursor(items[-1]) if len(rows) > limit else None)
+
+    async def adopt(
+        self, artifact_ids: Sequence[str], *, workspace: str, bot: str, conversation_key: str
+    ) -> Sequence[str]:
+        """Give artifacts that nobody has to a conversation; see the protocol."""
+        check_ids("artifact", workspace=workspace, bot=bot)
+        check_keys("artifact", conversation_key=conversation_key)
+        return await self._journal.submit(
+            Adoption(artifact_ids, workspace, bot, conversation_key, self._now())
+        )
 
     async def delete(self, artifact_id: str) -> bool:
         """Delete an artifact; see the protocol."""
