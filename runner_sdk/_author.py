@@ -2,7 +2,8 @@
 
 An async generator is what everything else is turned into: a coroutine yields what it returns, and
 plain code runs in a thread of its own whose results are fetched in batches. Cancellation meets the
-author's code where it stands: CancelledError is raised at its `await` or its `yield`.
+author's code where it stands: CancelledError is raised at its `await` (`block_on` in a thread) or
+its `yield`.
 """
 
 import asyncio
@@ -78,14 +79,16 @@ class _RunThread:
         self._ended = False
         self._error: BaseException | None = None
 
-    def start(self) -> None:
         # A daemon: code that never comes back must not keep the process from ending.
-        threading.Thread(
+        self._thread = threading.Thread(
             target=contextvars.copy_context().run,
             args=(self._work,),
-            name=f"run {self._context.run_id}",
+            name=f"run {context.run_id}",
             daemon=True,
-        ).start()
+        )
+
+    def start(self) -> None:
+        self._thread.start()
 
     async def fetch(self) -> list[Any]:
         """Waits for results; an empty list is the end."""
@@ -101,7 +104,9 @@ class _RunThread:
                     return batch
 
     def cancel(self, error: BaseException) -> None:
-        """Raises an error in the thread at its next yield."""
+        """Raises an error in the thread: a cancellation where it waits, else at its next yield."""
+        if isinstance(error, asyncio.CancelledError) and self._cancel_wait():
+            return
         with self._room:
             self._thrown = error
             self._room.notify()
@@ -111,10 +116,14 @@ class _RunThread:
         with self._room:
             self._abandoned = True
             self._room.notify()
+        self._cancel_wait()
         while not self._ended:
             # Cancelling cannot hasten it, and the run is not over while its code runs.
             with contextlib.suppress(asyncio.CancelledError):
                 await self.fetch()
+
+    def _cancel_wait(self) -> bool:
+        return self._context.blocking.cancel(self._thread.ident)
 
     def raise_error(self) -> None:
         """Raises what ended the thread, if it was an error."""

@@ -13,6 +13,7 @@ from grpc import aio
 from runmesh.v1 import discovery_pb2, run_pb2
 from runmesh.v1.manifest_pb2 import RunnerManifest
 
+from runner_sdk._blocking import Blocking
 from runner_sdk._interruption import Interruption
 from runner_sdk._json import from_json
 from runner_sdk._run import SHUT_DOWN, Run
@@ -241,10 +242,11 @@ def _run_context(
             channels=channels,
             trace=trace,
             remaining_seconds=_countdown(loop.time, timeout_seconds),
+            tools=request.context.resources.tools,
         ),
         interrupted=Interruption(),
         deadline=deadline,
-        loop=loop,
+        blocking=Blocking(loop),
     )
 
 

@@ -32,6 +32,7 @@ _CODES: Mapping[str, grpc.StatusCode] = {
     "OVERLOADED": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "CONFLICT": grpc.StatusCode.ABORTED,
     "ALREADY_EXISTS": grpc.StatusCode.ALREADY_EXISTS,
+    "SEQUENCE_COMPACTED": grpc.StatusCode.OUT_OF_RANGE,
     "DEADLINE_EXCEEDED": grpc.StatusCode.DEADLINE_EXCEEDED,
     "NOT_IMPLEMENTED": grpc.StatusCode.UNIMPLEMENTED,
     "UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,

@@ -5,13 +5,15 @@ them.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from grpc.aio import AioRpcError
 
 from runner_sdk import errors
 
+_Status: TypeAlias = Any
 _DOMAIN = "runmesh"
 _DETAILS_KEY = "grpc-status-details-bin"
 
@@ -25,6 +27,7 @@ _CLASSES: Mapping[str, type[errors.HostCallError]] = {
     "OVERLOADED": errors.Overloaded,
     "CONFLICT": errors.Conflict,
     "ALREADY_EXISTS": errors.AlreadyExists,
+    "SEQUENCE_COMPACTED": errors.PastRetention,
     "DEADLINE_EXCEEDED": errors.DeadlineExceeded,
     "NOT_IMPLEMENTED": errors.NotImplementedByHost,
     "UNAVAILABLE": errors.HostUnavailable,
@@ -40,10 +43,16 @@ _REASON_OF_CODE: Mapping[grpc.StatusCode, str] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: "OVERLOADED",
     grpc.StatusCode.ABORTED: "CONFLICT",
     grpc.StatusCode.ALREADY_EXISTS: "ALREADY_EXISTS",
+    grpc.StatusCode.OUT_OF_RANGE: "SEQUENCE_COMPACTED",
     grpc.StatusCode.DEADLINE_EXCEEDED: "DEADLINE_EXCEEDED",
     grpc.StatusCode.UNIMPLEMENTED: "NOT_IMPLEMENTED",
     grpc.StatusCode.UNAVAILABLE: "UNAVAILABLE",
+    # A call that was cut off at the other end; one that is cancelled here raises CancelledError.
+    grpc.StatusCode.CANCELLED: "UNAVAILABLE",
 }
+
+# How gRPC, on either side, says that a message is over the transport's own limit.
+_TOO_LARGE = "message larger than max"
 
 
 class Status(grpc.Status):
@@ -65,7 +74,7 @@ def refusal(
     retry_after_seconds: float | None = None,
 ) -> Status:
     """Makes the status of a refused call."""
-    from google.protobuf.any_pb2 import Any
+    from google.protobuf import any_pb2
     from google.rpc import error_details_pb2, status_pb2
 
     details: list[Message] = [
@@ -83,7 +92,7 @@ def refusal(
         details.append(retry)
     status = status_pb2.Status(code=code.value[0], message=message)
     for detail in details:
-        packed = Any()
+        packed = any_pb2.Any()
         packed.Pack(detail)
         status.details.append(packed)
     return Status(code, message, status.SerializeToString())
@@ -93,11 +102,11 @@ def host_call_error(method: str, error: AioRpcError) -> errors.HostCallError:
     """Reads a failed call's status and returns it as one of the SDK's exceptions."""
     from google.rpc import error_details_pb2, status_pb2
 
-    reason = _REASON_OF_CODE.get(error.code(), "RUNTIME_ERROR")
+    reason = _reason_of(error)
     metadata: dict[str, str] = {}
     violations: list[errors.FieldViolation] = []
     retry_after_seconds: float | None = None
-    for packed in status_pb2.Status.FromString(_details(error)).details:
+    for packed in _read(status_pb2.Status(), error).details:
         info = error_details_pb2.ErrorInfo()
         request = error_details_pb2.BadRequest()
         retry = error_details_pb2.RetryInfo()
@@ -122,8 +131,20 @@ def host_call_error(method: str, error: AioRpcError) -> errors.HostCallError:
     )
 
 
-def _details(error: AioRpcError) -> bytes:
+def _reason_of(error: AioRpcError) -> str:
+    """Says what a status means by itself; details, where it has some, say it better."""
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in (error.details() or ""):
+        return "PAYLOAD_TOO_LARGE"
+    return _REASON_OF_CODE.get(error.code(), "RUNTIME_ERROR")
+
+
+def _read(status: _Status, error: AioRpcError) -> _Status:
+    """Fills a `google.rpc.Status` with an error's details; it stays empty where there are none."""
     for key, value in error.trailing_metadata() or ():
         if key == _DETAILS_KEY and isinstance(value, bytes):
-            return value
-    return b""
+            try:
+                status.ParseFromString(value)
+            except DecodeError:
+                # Whatever stands between can send anything: the code still says what happened.
+                status.Clear()
+    return status

@@ -5,7 +5,8 @@ escapes. A pair that ends up together is the character it stands for; a half tha
 becomes U+FFFD.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 _HIGH = range(0xD800, 0xDC00)
 
@@ -25,6 +26,19 @@ class Delta(NamedTuple):
 def mend(text: str) -> str:
     """Joins surrogate pairs and replaces lone halves by U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def mend_all(value: Any) -> Any:
+    """Mends every text in a value: in lists, in mappings, and in the keys of mappings."""
+    match value:
+        case str():
+            return mend(value)
+        case Mapping():
+            return {mend_all(key): mend_all(entry) for key, entry in value.items()}
+        case list() | tuple():
+            return [mend_all(entry) for entry in value]
+        case _:
+            return value
 
 
 class TextMender:

@@ -77,7 +77,12 @@ class Channels:
         call = self._calls.get(key)
         if call is None:
             channel = self.to(address)
-            make = channel.unary_stream if method.server_streaming else channel.unary_unary
+            make: Any = {
+                (False, False): channel.unary_unary,
+                (False, True): channel.unary_stream,
+                (True, False): channel.stream_unary,
+                (True, True): channel.stream_stream,
+            }[method.client_streaming, method.server_streaming]
             response = message_factory.GetMessageClass(method.output_type)
             call = self._calls[key] = make(
                 f"/{method.containing_service.full_name}/{method.name}",

@@ -1,14 +1,15 @@
 """What a runner is handed with a run."""
 
-import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncIterable, Awaitable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
 from runmesh.v1 import context_pb2, event_pb2
 
+from runner_sdk._blocking import Blocking
 from runner_sdk._interruption import Interruption
 from runner_sdk._json import from_json
 from runner_sdk.host import HostClient
@@ -64,7 +65,7 @@ class RunContext(ResultConstructors):
         host: Calls to the host, within this run's rights.
         interrupted: True once the run should stop; it can be waited for.
         deadline: When the run must have ended, by this machine's clock. None: no deadline.
-        loop: The event loop that serves the run; `block_on` uses it.
+        blocking: What `block_on`, `block_iter` and `block_with` wait with.
     """
 
     proto: context_pb2.RunContext = field(repr=False)
@@ -72,7 +73,7 @@ class RunContext(ResultConstructors):
     host: HostClient = field(repr=False)
     interrupted: Interruption = field(repr=False)
     deadline: datetime | None
-    loop: asyncio.AbstractEventLoop = field(repr=False)
+    blocking: Blocking = field(repr=False)
 
     @property
     def run_id(self) -> str:
@@ -138,18 +139,36 @@ class RunContext(ResultConstructors):
         """How long the run may still take, or None where it has no deadline."""
         return self.host.remaining_seconds()
 
-    def block_on(self, call: Coroutine[Any, Any, _Value]) -> _Value:
+    def block_on(self, call: Awaitable[_Value]) -> _Value:
         """For a plain `def run`: makes a call such as `ctx.host.prompt.get()` and waits for it.
 
         Raises:
             RuntimeError: It was called on the event loop, where only `await` can wait.
+            CancelledError: The run was cancelled meanwhile.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run_coroutine_threadsafe(call, self.loop).result()
-        call.close()
-        raise RuntimeError("ctx.block_on() is for plain code in a thread: here, use `await`")
+        return self.blocking.on(call)
+
+    def block_iter(self, items: AsyncIterable[_Value]) -> Iterator[_Value]:
+        """For a plain `def run`: iterates over what is made for `async for`.
+
+        ::
+
+            for item in ctx.block_iter(ctx.host.history.iterate()):
+                ...
+        """
+        return self.blocking.iterate(items)
+
+    def block_with(
+        self, resource: AbstractAsyncContextManager[_Value]
+    ) -> AbstractContextManager[_Value]:
+        """For a plain `def run`: enters what is made for `async with`.
+
+        ::
+
+            with ctx.block_with(ctx.host.artifacts.open(ref)) as file:
+                head = ctx.block_on(file.read(16))
+        """
+        return self.blocking.enter(resource)
 
 
 class _RunLogger(logging.LoggerAdapter[logging.Logger]):

@@ -16,13 +16,15 @@ The tree::
         +-- Overloaded         the host is full; `retry_after_seconds` says when to try again
         +-- Conflict           a stale version: read again, then write
         +-- AlreadyExists      the same key was used before with other content
-        +-- DeadlineExceeded   the run's deadline has passed
+        +-- PastRetention      too old: the host does not have it any more
+        +-- DeadlineExceeded   the run's deadline, or the call's own, has passed
         +-- NotImplementedByHost   this host does not offer the call
         +-- HostUnavailable    the host, or something behind it, is away for now
         +-- RuntimeFailure     something failed in the host that should not
 
 The subclasses of HostCallError mirror the contract's `ErrorReason`, so far as calls to the host
-can give them. A reason that is not known here arrives as a plain HostCallError.
+can give them; its other reasons are for callers of the gateway. A reason that is not known here
+arrives as a plain HostCallError.
 """
 
 from collections.abc import Mapping
@@ -97,7 +99,10 @@ class HostCallError(SdkError):
         metadata: Facts that help: `run_id`, `resource`, `size`, `limit`, ...
         violations: The fields that break rules, where that is the reason.
         retry_after_seconds: When it is worth trying again; None where the host did not say.
+        retryable: Whether the same call may succeed later in this run.
     """
+
+    retryable: bool = False
 
     def __init__(
         self,
@@ -141,9 +146,13 @@ class PayloadTooLarge(HostCallError):
 class RateLimited(HostCallError):
     """Too many calls; `retry_after_seconds` says when to try again."""
 
+    retryable = True
+
 
 class Overloaded(HostCallError):
     """The host is full; `retry_after_seconds` says when to try again."""
+
+    retryable = True
 
 
 class Conflict(HostCallError):
@@ -154,8 +163,15 @@ class AlreadyExists(HostCallError):
     """The same key was used before with other content."""
 
 
+class PastRetention(HostCallError):
+    """Too old: what was asked for is past the host's retention; `metadata` has the oldest there is.
+
+    Its reason is `SEQUENCE_COMPACTED`.
+    """
+
+
 class DeadlineExceeded(HostCallError):
-    """The run's deadline has passed."""
+    """The run's deadline has passed, or the `timeout_seconds` of the call."""
 
 
 class NotImplementedByHost(HostCallError):
@@ -164,6 +180,8 @@ class NotImplementedByHost(HostCallError):
 
 class HostUnavailable(HostCallError):
     """The host, or something behind it, is away for now. Repeating may help."""
+
+    retryable = True
 
 
 class RuntimeFailure(HostCallError):

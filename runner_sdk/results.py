@@ -12,7 +12,7 @@ from runmesh.v1 import result_pb2, types_pb2
 from runmesh.v1.result_pb2 import RunResult
 
 from runner_sdk._json import to_json
-from runner_sdk._text import Delta, mend
+from runner_sdk._text import Delta, mend_all
 
 StateScope: TypeAlias = Literal[
     "conversation", "actor", "subject", "runner", "binding", "workspace"
@@ -35,22 +35,10 @@ def _mending(make: Callable[_Arguments, RunResult]) -> Callable[_Arguments, RunR
         try:
             return make(*args, **kwargs)
         except UnicodeEncodeError:
-            mended = {name: _mend_all(value) for name, value in kwargs.items()}
-            return make(*map(_mend_all, args), **mended)  # type: ignore[arg-type]
+            mended = {name: mend_all(value) for name, value in kwargs.items()}
+            return make(*map(mend_all, args), **mended)
 
     return make_mended
-
-
-def _mend_all(value: object) -> object:
-    match value:
-        case str():
-            return mend(value)
-        case Mapping():
-            return {_mend_all(key): _mend_all(entry) for key, entry in value.items()}
-        case list() | tuple():
-            return [_mend_all(entry) for entry in value]
-        case _:
-            return value
 
 
 def state_scope(scope: StateScope) -> result_pb2.StateScope.ValueType:
@@ -78,14 +66,15 @@ def assistant_message(
     return types_pb2.ChatMessage(
         message_id=message_id,
         role=types_pb2.CHAT_ROLE_ASSISTANT,
-        parts=[_part(part) for part in parts],
+        parts=[content_part(part) for part in parts],
         reasoning_text=reasoning,
         artifacts=artifacts,
         metadata=metadata or {},
     )
 
 
-def _part(part: Part) -> types_pb2.ContentPart:
+def content_part(part: Part) -> types_pb2.ContentPart:
+    """Makes a part of a message: of text, of an artifact's ref; a part stays as it is."""
     match part:
         case str():
             return types_pb2.ContentPart(text=part)
@@ -126,7 +115,7 @@ class ResultConstructors:
         """Parts to append to the message in progress: text, artifact refs or content parts."""
         return RunResult(
             message_delta=result_pb2.MessageDelta(
-                message_id=message_id, parts=[_part(part) for part in parts]
+                message_id=message_id, parts=[content_part(part) for part in parts]
             )
         )
 

@@ -20,8 +20,8 @@ class AgentRunner(ABC):
     RunFailure with its own code, anything else with `runner.error` and the exception's text.
     When the caller leaves, the deadline passes or the host interrupts, `asyncio.CancelledError`
     is raised where the code stands, at an `await` or a `yield`; what it yields then, on its way
-    out, is still sent after an interrupt. Plain code meets it at its next `yield` and can look at
-    `ctx.interrupted` in between.
+    out, is still sent after an interrupt. Plain code meets it at its `ctx.block_on` or its next
+    `yield`, and can look at `ctx.interrupted` in between.
 
     One object serves all runs at once: what belongs to a run stays in `run`.
 

@@ -80,6 +80,7 @@ async def test_a_call_after_the_runs_end_is_refused() -> None:
         ("OVERLOADED", errors.Overloaded),
         ("CONFLICT", errors.Conflict),
         ("ALREADY_EXISTS", errors.AlreadyExists),
+        ("SEQUENCE_COMPACTED", errors.PastRetention),
         ("DEADLINE_EXCEEDED", errors.DeadlineExceeded),
         ("NOT_IMPLEMENTED", errors.NotImplementedByHost),
         ("UNAVAILABLE", errors.HostUnavailable),
@@ -105,7 +106,7 @@ async def test_a_refusal_is_an_exception_of_its_reason(
         message="because",
         metadata={"limit": "7"},
         violations=(errors.FieldViolation("key", "must be short"),),
-        retry_after_seconds=1.5,
+        retry_after_seconds=15.0,
     )
     async with serving(tries) as host:
         host.answer("GetPrompt", refusal)
@@ -116,7 +117,7 @@ async def test_a_refusal_is_an_exception_of_its_reason(
     assert (error.method, error.reason, error.message) == ("GetPrompt", reason, "because")
     assert error.metadata == {"limit": "7"}
     assert error.violations == (errors.FieldViolation("key", "must be short"),)
-    assert error.retry_after_seconds == 1.5
+    assert error.retry_after_seconds == 15.0
 
 
 async def test_a_call_that_the_host_does_not_offer_is_not_implemented() -> None:
@@ -240,7 +241,7 @@ async def test_listing_state_goes_through_all_pages() -> None:
 
     @agent_runner
     async def lists(ctx: RunContext) -> None:
-        values = ctx.host.state.list("runner", prefix="k")
+        values = ctx.host.state.iterate("runner", prefix="k")
         keys.extend([value.key async for value in values])
 
     def page(request: api.ListStateRequest) -> api.ListStateResponse:

@@ -35,7 +35,7 @@ def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
 
 
 def test_the_sdk_imports_nothing_of_the_host() -> None:
-    for path in _FOLDER.glob("*.py"):
+    for path in _FOLDER.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):

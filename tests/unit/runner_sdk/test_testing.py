@@ -129,7 +129,7 @@ async def test_a_call_without_both_tokens_is_refused(missing: str) -> None:
         host.answer("GetPrompt", api.GetPromptResponse())
         reader = asyncio.create_task(host.run("hi"))
         await ready.wait()
-        access = kept[0].host._access
+        access = kept[0].host._calls.access
         tokens = {
             "authorization": f"Bearer {access.run_token}",
             "runmesh-instance": access.instance_token,
@@ -167,7 +167,7 @@ async def test_an_answer_to_a_call_there_is_not_is_refused() -> None:
 async def test_an_upload_is_answered_with_all_of_its_parts() -> None:
     @agent_runner
     async def uploads(ctx: RunContext) -> Result:
-        access = ctx.host._access
+        access = ctx.host._calls.access
         metadata = (
             ("authorization", f"Bearer {access.run_token}"),
             ("runmesh-instance", access.instance_token),
