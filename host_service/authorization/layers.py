@@ -36,7 +36,8 @@ _LIMITED_BY: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Told apart by identity: it is made once for each manifest.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Asked:
     """What a runner's manifest asks for and can use, in the contract's words.
 

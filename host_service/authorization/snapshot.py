@@ -9,8 +9,9 @@ change of the catalogue changes nothing for a run that is under way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 from host_service.agents.agent import Agent, Scope
@@ -177,7 +178,7 @@ def freeze(
     state_keys = _state_keys(plugin_id, agent, identity)
     policy = shelf.policies.get(identity.workspace)
     found = {each.artifact_id: each for each in files}
-    trace = tuple(
+    decision = _decide(
         Layers(
             asked=asked,
             agent=agent,
@@ -188,51 +189,72 @@ def freeze(
             shelf=shelf,
             files=frozenset(found),
             scopes=frozenset(state_keys),
-        ).grants()
+        )
     )
-    granted = _granted(trace)
     return Snapshot(
         run_id=run_id,
         plugin_id=plugin_id,
         runner_id=agent.runner_id,
         agent_id=agent.id,
         identity=identity,
-        permissions=MappingProxyType(dict(asked.permissions)),
-        storage=granted("storage"),
-        actions=granted("action"),
+        permissions=decision.permissions,
+        storage=decision.granted("storage"),
+        actions=decision.granted("action"),
         capabilities=asked.capabilities,
         state_keys=MappingProxyType(
-            {scope: key for scope, key in state_keys.items() if scope.value in granted("state")}
+            {scope: state_keys[scope] for scope in map(Scope, decision.granted("state"))}
         ),
-        wider_history=bool(granted("history")),
-        models=granted("model"),
-        tools=granted("tool"),
-        knowledge_bases=granted("knowledge_base"),
-        files=granted("file"),
+        wider_history=bool(decision.granted("history")),
+        models=decision.granted("model"),
+        tools=decision.granted("tool"),
+        knowledge_bases=decision.granted("knowledge_base"),
+        files=decision.granted("file"),
         approval=agent.approval,
         resources=Resources(
-            models=tuple(shelf.models[each] for each in sorted(granted("model"))),
-            knowledge_bases=tuple(
-                shelf.knowledge_bases[each] for each in sorted(granted("knowledge_base"))
-            ),
-            files=tuple(found[each] for each in sorted(granted("file"))),
+            models=decision.models,
+            knowledge_bases=decision.knowledge_bases,
+            files=tuple(found[each] for each in sorted(decision.granted("file"))),
         ),
         instructions=policy.instructions if policy is not None and policy.enabled else "",
-        trace=trace,
+        trace=decision.trace,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What layers came to."""
+
+    trace: tuple[Grant, ...]
+    by_kind: Mapping[str, frozenset[str]]
+    permissions: Mapping[str, frozenset[str]]
+    models: tuple[Model, ...]
+    knowledge_bases: tuple[KnowledgeBase, ...]
+
+    def granted(self, kind: str) -> frozenset[str]:
+        return self.by_kind.get(kind, frozenset())
+
+
+# Most runs of an agent have the same layers: what they come to is found once.
+@lru_cache(maxsize=256)
+def _decide(layers: Layers) -> _Decision:
+    trace = tuple(layers.grants())
+    by_kind: dict[str, set[str]] = {}
+    for each in trace:
+        if each.granted:
+            by_kind.setdefault(each.kind, set()).add(each.name)
+    shelf = layers.shelf
+    return _Decision(
+        trace,
+        {kind: frozenset(names) for kind, names in by_kind.items()},
+        MappingProxyType(dict(layers.asked.permissions)),
+        tuple(shelf.models[each] for each in sorted(by_kind.get("model", ()))),
+        tuple(shelf.knowledge_bases[each] for each in sorted(by_kind.get("knowledge_base", ()))),
     )
 
 
 def left_out(trace: Iterable[Grant]) -> tuple[Grant, ...]:
     """Return what a run was to have and does not, since it is not there any more, or disabled."""
     return tuple(each for each in trace if each.limited_by == "catalogue")
-
-
-def _granted(trace: Iterable[Grant]) -> Callable[[str], frozenset[str]]:
-    by_kind: dict[str, set[str]] = {}
-    for each in trace:
-        if each.granted:
-            by_kind.setdefault(each.kind, set()).add(each.name)
-    return lambda kind: frozenset(by_kind.get(kind, ()))
 
 
 def _state_keys(plugin_id: str, agent: Agent, identity: EventIdentity) -> dict[Scope, str]:

@@ -13,7 +13,8 @@ from host_service.catalogue.tool_server import SEPARATOR, ToolServer
 from stores.records import CatalogueItem, CatalogueKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Told apart by identity: it is made once for each change.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shelf:
     """Models, tool servers, knowledge bases and policies by id, disabled ones as well."""
 
