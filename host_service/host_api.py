@@ -82,3 +82,55 @@ class HostAPIServicer(host_api_pb2_grpc.HostAPIServiceServicer):
         """Search knowledge bases."""
         work = self._offered.knowledge.retrieve
         return await self._gate.answer("RetrieveKnowledge", current_access(), request, work)
+
+    async def GetState(self, request: pb.GetStateRequest, context: Context) -> pb.GetStateResponse:
+        """Read a value of state."""
+        work = self._offered.state.get
+        return await self._gate.answer("GetState", current_access(), request, work)
+
+    async def SetState(self, request: pb.SetStateRequest, context: Context) -> pb.SetStateResponse:
+        """Write a value of state."""
+        work = self._offered.state.set
+        return await self._gate.answer("SetState", current_access(), request, work)
+
+    async def DeleteState(
+        self, request: pb.DeleteStateRequest, context: Context
+    ) -> pb.DeleteStateResponse:
+        """Remove a value of state."""
+        work = self._offered.state.delete
+        return await self._gate.answer("DeleteState", current_access(), request, work)
+
+    async def ListState(
+        self, request: pb.ListStateRequest, context: Context
+    ) -> pb.ListStateResponse:
+        """List values of state."""
+        work = self._offered.state.list
+        return await self._gate.answer("ListState", current_access(), request, work)
+
+    async def GetStorage(
+        self, request: pb.GetStorageRequest, context: Context
+    ) -> pb.GetStorageResponse:
+        """Read a value of storage."""
+        work = self._offered.storage.get
+        return await self._gate.answer("GetStorage", current_access(), request, work)
+
+    async def SetStorage(
+        self, request: pb.SetStorageRequest, context: Context
+    ) -> pb.SetStorageResponse:
+        """Store a value."""
+        work = self._offered.storage.set
+        return await self._gate.answer("SetStorage", current_access(), request, work)
+
+    async def DeleteStorage(
+        self, request: pb.DeleteStorageRequest, context: Context
+    ) -> pb.DeleteStorageResponse:
+        """Remove a value of storage."""
+        work = self._offered.storage.delete
+        return await self._gate.answer("DeleteStorage", current_access(), request, work)
+
+    async def ListStorage(
+        self, request: pb.ListStorageRequest, context: Context
+    ) -> pb.ListStorageResponse:
+        """List keys of storage."""
+        work = self._offered.storage.list
+        return await self._gate.answer("ListStorage", current_access(), request, work)

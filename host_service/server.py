@@ -32,6 +32,8 @@ from host_service.capabilities.gate import Gate
 from host_service.capabilities.knowledge import Knowledge
 from host_service.capabilities.models import Models
 from host_service.capabilities.offered import Capabilities
+from host_service.capabilities.state import State
+from host_service.capabilities.storage import Storage
 from host_service.capabilities.tools import Tools
 from host_service.configuration import Configuration
 from host_service.console.http import HttpServer
@@ -237,8 +239,8 @@ class _Builder:
         server = grpc.aio.server(interceptors=(edge,), options=SERVER_OPTIONS)
         grpc_address, socket_address = self._bind(server)
         schemas = ConfigSchemas(registry=registry)
-        services = self._run_services(stores, registry, schemas, tokens, socket_address)
         directory = AgentDirectory(catalogue=stores.catalogue, schema_of=schemas.of)
+        services = self._run_services(stores, registry, schemas, tokens, socket_address, directory)
         orchestrator = Orchestrator(
             stores=stores,
             directory=directory,
@@ -251,7 +253,7 @@ class _Builder:
             gateway=self._gateway(orchestrator, stores),
             admin=self._admin(directory, stores, callers, schemas, orchestrator, edge),
             discovery=DiscoveryServicer(registry=registry),
-            host_api=HostAPIServicer(gate=gate, capabilities=self._capabilities()),
+            host_api=HostAPIServicer(gate=gate, capabilities=self._capabilities(stores)),
             health_servicer=health_servicer,
         )
         await self._prepare_agents(directory)
@@ -287,6 +289,7 @@ class _Builder:
             self._settings.database_url or self._folder.database_url,
             secret_key_file=self._folder.path / "secret.key",
             blobs_folder=self._folder.path / "blobs",
+            limits=self._limits,
         )
         self._stack.push_async_callback(stores.close)
         await renew_secrets(stores.secrets)
@@ -308,9 +311,11 @@ class _Builder:
         schemas: ConfigSchemas,
         tokens: RunTokens,
         host_api_address: str,
+        directory: AgentDirectory,
     ) -> RunServices:
         return RunServices(
             ledger=stores.ledger,
+            state=stores.state,
             registry=registry,
             schemas=schemas,
             tokens=tokens,
@@ -322,6 +327,7 @@ class _Builder:
             host_incarnation=self._incarnation,
             host_version=__version__,
             host_api_address=host_api_address,
+            shelf=lambda: directory.shelf,
         )
 
     def _gateway(self, orchestrator: Orchestrator, stores: Stores) -> GatewayServicer:
@@ -361,8 +367,14 @@ class _Builder:
             version=__version__,
         )
 
-    def _capabilities(self) -> Capabilities:
-        return Capabilities(models=Models(), tools=Tools(), knowledge=Knowledge())
+    def _capabilities(self, stores: Stores) -> Capabilities:
+        return Capabilities(
+            models=Models(),
+            tools=Tools(),
+            knowledge=Knowledge(),
+            state=State(store=stores.state, pages=self._pages, limits=self._limits),
+            storage=Storage(store=stores.storage, pages=self._pages),
+        )
 
     async def _prepare_agents(self, directory: AgentDirectory) -> None:
         await directory.ensure_default(SHIPPED_RUNNER)

@@ -22,6 +22,7 @@ from host_service.requests import RequestCheck
 from stores import Stores, open_stores
 from stores.errors import StoreError
 from stores.keys import ApiKeys
+from stores.limits import StoreLimits
 from stores.records import ApiKeyRecord
 from stores.secret_keys import load_secret_keys
 from stores.secrets import Secrets
@@ -57,13 +58,17 @@ def effective_limits(limits: Limits, configuration: Configuration | None) -> Lim
         raise StartupError(str(error), "mend the configuration file") from error
 
 
-async def open_database(url: str, *, secret_key_file: Path, blobs_folder: Path) -> Stores:
+async def open_database(
+    url: str, *, secret_key_file: Path, blobs_folder: Path, limits: Limits
+) -> Stores:
     """Return the stores, with the keys of their secrets.
 
     Args:
         url: The database.
         secret_key_file: Holds the keys that the environment does not; made when there are none.
         blobs_folder: Where the bytes of artifacts are kept.
+        limits: How large values of state and storage may be: what the host lets pass, the stores
+            take.
 
     Raises:
         StartupError: The keys or the database cannot be used.
@@ -73,7 +78,15 @@ async def open_database(url: str, *, secret_key_file: Path, blobs_folder: Path) 
     except StoreError as error:
         raise StartupError(str(error), "mend the key: secrets are encrypted with it") from error
     try:
-        return await open_stores(url, secret_keys=secret_keys, blobs_url=blobs_folder.as_uri())
+        return await open_stores(
+            url,
+            secret_keys=secret_keys,
+            blobs_url=blobs_folder.as_uri(),
+            limits=StoreLimits(
+                state_value_bytes=limits.state_value_bytes,
+                storage_value_bytes=limits.storage_value_bytes,
+            ),
+        )
     except StoreError as error:
         raise StartupError(f"the database cannot be used: {error}", "check --database") from error
 

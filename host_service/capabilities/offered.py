@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from host_service.capabilities.knowledge import Knowledge
 from host_service.capabilities.models import Models
+from host_service.capabilities.state import State
+from host_service.capabilities.storage import Storage
 from host_service.capabilities.tools import Tools
 
 
@@ -16,3 +18,5 @@ class Capabilities:
     models: Models
     tools: Tools
     knowledge: Knowledge
+    state: State
+    storage: Storage

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from host_service.authorization.tokens import RunTokens
+from host_service.catalogue.shelf import Shelf
 from host_service.limits import Limits
 from host_service.registry.registry import Registry
 from host_service.registry.schemas import ConfigSchemas
 from host_service.telemetry import Telemetry
 from host_service.validation import Validator
 from stores.ledger import RunLedger
+from stores.state import State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +23,7 @@ class RunServices:
 
     Attributes:
         ledger: Where runs are written.
+        state: Where state is.
         registry: Where instances are found.
         schemas: Know what runners' configurations must be.
         tokens: Issues and revokes run tokens.
@@ -32,9 +35,11 @@ class RunServices:
         host_incarnation: This start of it.
         host_version: Its version.
         host_api_address: Where runners reach HostAPIService.
+        shelf: Gives what the catalogue holds now.
     """
 
     ledger: RunLedger
+    state: State
     registry: Registry
     schemas: ConfigSchemas
     tokens: RunTokens
@@ -46,3 +51,4 @@ class RunServices:
     host_incarnation: str
     host_version: str
     host_api_address: str
+    shelf: Callable[[], Shelf] = Shelf

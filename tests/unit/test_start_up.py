@@ -9,7 +9,10 @@ import pytest
 from host_service.authorization.secrets import hash_secret
 from host_service.data_folder import DataFolder
 from host_service.errors import StartupError
+from host_service.limits import Limits
 from host_service.start_up import ensure_operator_key, open_database, renew_secrets
+from stores import Stores
+from stores.errors import ValueTooLarge
 from stores.secret_keys import VARIABLE, new_secret_key
 from stores.secrets import SecretOwner
 
@@ -24,23 +27,45 @@ def url(migrated_file: Path, tmp_path: Path) -> str:
     return f"sqlite:///{path}"
 
 
+async def opened(url: str, folder: Path, **limits: int) -> Stores:
+    return await open_database(
+        url,
+        secret_key_file=folder / "secret.key",
+        blobs_folder=folder / "blobs",
+        limits=Limits(**limits),
+    )
+
+
+async def test_stores_take_as_much_as_the_limits_in_force_say(url: str, tmp_path: Path) -> None:
+    stores = await opened(url, tmp_path, state_value_bytes=4, storage_value_bytes=7)
+    try:
+        await stores.state.set("scope", "key", "1234")
+        await stores.storage.set("plugin", "acme", "key", b"1234567")
+        with pytest.raises(ValueTooLarge, match="at most 4 bytes"):
+            _ = stores.state.set("scope", "key", "12345")
+        with pytest.raises(ValueTooLarge, match="at most 7 bytes"):
+            _ = stores.storage.set("plugin", "acme", "key", b"12345678")
+    finally:
+        await stores.close()
+
+
 async def test_new_key_in_front_renews_every_secret_at_the_start(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "runmesh.host")
     file = tmp_path / "secret.key"
-    first = await open_database(url, secret_key_file=file, blobs_folder=tmp_path / "blobs")
+    first = await opened(url, tmp_path)
     await first.secrets.put(OWNER, "api_key", "canary")
     await renew_secrets(first.secrets)
     await first.close()
     assert caplog.text == ""
     monkeypatch.setenv(VARIABLE, new_secret_key())
-    second = await open_database(url, secret_key_file=file, blobs_folder=tmp_path / "blobs")
+    second = await opened(url, tmp_path)
     await renew_secrets(second.secrets)
     await second.close()
     assert "encrypted 1 secrets with the newest key" in caplog.text
     file.unlink()
-    third = await open_database(url, secret_key_file=file, blobs_folder=tmp_path / "blobs")
+    third = await opened(url, tmp_path)
     secret = await third.secrets.get(OWNER, "api_key")
     await third.close()
     assert secret is not None
@@ -52,11 +77,11 @@ async def test_secret_whose_key_is_lost_is_named_at_the_start(
     url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "secret.key"
-    first = await open_database(url, secret_key_file=file, blobs_folder=tmp_path / "blobs")
+    first = await opened(url, tmp_path)
     await first.secrets.put(OWNER, "api_key", "canary")
     await first.close()
     file.unlink()
-    second = await open_database(url, secret_key_file=file, blobs_folder=tmp_path / "blobs")
+    second = await opened(url, tmp_path)
     await renew_secrets(second.secrets)
     await second.close()
     assert "the secret 'api_key' of model 'gpt' does not decrypt" in caplog.text
@@ -67,9 +92,7 @@ async def test_key_that_is_none_stops_the_start(
 ) -> None:
     monkeypatch.setenv(VARIABLE, "hunter2")
     with pytest.raises(StartupError, match="RUNMESH_SECRET_KEY, key 1 of 1 is none") as caught:
-        await open_database(
-            url, secret_key_file=tmp_path / "secret.key", blobs_folder=tmp_path / "blobs"
-        )
+        await opened(url, tmp_path)
     assert "hunter2" not in str(caught.value)
 
 
@@ -78,9 +101,7 @@ async def test_every_new_data_folder_has_an_operator_key_that_works(tmp_path: Pa
     found = []
     for name in ("first", "second", "second"):
         folder = DataFolder.open(tmp_path / name)
-        stores = await open_database(
-            url, secret_key_file=folder.path / "secret.key", blobs_folder=folder.path / "blobs"
-        )
+        stores = await opened(url, folder.path)
         await ensure_operator_key(stores.keys, folder, at=NOW)
         folder.host_id()
         secret = (folder.path / "operator.key").read_text().strip()
@@ -95,11 +116,7 @@ async def test_every_new_data_folder_has_an_operator_key_that_works(tmp_path: Pa
 async def test_operator_key_that_was_taken_away_stays_away(tmp_path: Path) -> None:
     for _ in range(2):
         folder = DataFolder.open(tmp_path / "data")
-        stores = await open_database(
-            folder.database_url,
-            secret_key_file=folder.path / "secret.key",
-            blobs_folder=folder.path / "blobs",
-        )
+        stores = await opened(folder.database_url, folder.path)
         await ensure_operator_key(stores.keys, folder, at=NOW)
         folder.host_id()
         (folder.path / "operator.key").unlink(missing_ok=True)

@@ -31,6 +31,7 @@ async def services(stores: Stores, limits: Limits) -> AsyncIterator[RunServices]
     telemetry = Telemetry(service_version="0", host_id="host")
     yield RunServices(
         ledger=stores.ledger,
+        state=stores.state,
         registry=registry,
         schemas=ConfigSchemas(registry=registry),
         tokens=RunTokens(limits=Limits()),
