@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 from host_service.agents.binding import SCOPE_FIELDS, Binding, Target
 from host_service.errors import BindingConflict, NoBinding
@@ -13,6 +15,47 @@ _EVERYWHERE = ""
 # Names of scope fields and paths of filters that a binding asks for, and what they must equal.
 _Shape = tuple[tuple[str, ...], tuple[str, ...]]
 _Values = tuple[str | None, ...]
+
+# Who explains a run wants to see what came next to the winner, and not all there was: behind it, so
+# many look-ups are made at most.
+_LOOKS_BEYOND = 16
+
+
+class Rank(NamedTuple):
+    """What a match counts by, in this order.
+
+    Attributes:
+        scope: The narrowest field of its scope; empty: it holds everywhere.
+        pattern: What it says of the event's type: the type itself, or a prefix of it.
+        filters: How many filters it has.
+    """
+
+    scope: str
+    pattern: str
+    filters: int
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A binding that matches an event, with what it counts by."""
+
+    binding_id: str
+    rank: Rank
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Which binding answers an event.
+
+    Attributes:
+        binding: The one that does.
+        beaten: Others that match and lost to it, the best first, up to some.
+        rank: What the winner counts by.
+    """
+
+    binding: Binding
+    beaten: tuple[Match, ...]
+    rank: Rank
 
 
 class BindingIndex:
@@ -35,25 +78,39 @@ class BindingIndex:
         """Return the one binding that answers an event.
 
         Raises:
+            NoBinding, BindingConflict: As `find`.
+        """
+        return self.find(target).binding
+
+    def find(self, target: Target) -> Found:
+        """Return the one binding that answers an event, and some that it won over.
+
+        Raises:
             NoBinding: None matches; the text has the type and scope that were looked for.
             BindingConflict: Two match equally well; both are named.
         """
-        for bucket in self._candidates(target):
-            winners = bucket.best(target)
-            if len(winners) > 1:
-                raise BindingConflict([binding.id for binding in winners])
-            if winners:
-                return winners[0]
-        scope = ", ".join(
-            f"{name} {value!r}" for name in SCOPE_FIELDS if (value := target.scope_value(name))
-        )
-        raise NoBinding(
-            f"no binding matches an event of type {target.type!r} in "
-            f"{scope or 'no particular scope'}: "
-            "add one with `runmesh apply -f`, or name an agent"
-        )
+        looks = self._looks(target)
+        best: Rank | None = None
+        winners: list[Binding] = []
+        beaten: list[tuple[Rank, Binding]] = []
+        beyond = 0
+        for rank, matching in looks:
+            if best is None or rank == best:
+                winners += matching
+                best = rank if winners else None
+            elif len(winners) > 1 or beyond == _LOOKS_BEYOND:
+                break
+            else:
+                beyond += 1
+                beaten += [(rank, binding) for binding in matching]
+        if best is None:
+            raise _no_binding(target)
+        if len(winners) > 1:
+            raise BindingConflict([binding.id for binding in winners])
+        return Found(winners[0], _matches(winners[0], beaten), best)
 
-    def _candidates(self, target: Target) -> Iterator[_Bucket]:
+    def _looks(self, target: Target) -> Iterator[tuple[Rank, Sequence[Binding]]]:
+        """Yield what matches, rank by rank from the best on; ranks that nothing matches too."""
         patterns = list(type_patterns(target.type))
         for name in (*SCOPE_FIELDS, _EVERYWHERE):
             value = target.scope_value(name) if name else ""
@@ -62,7 +119,28 @@ class BindingIndex:
             for pattern in patterns:
                 bucket = self._buckets.get((pattern, name, value))
                 if bucket is not None:
-                    yield bucket
+                    for filters, matching in bucket.looks(target):
+                        yield Rank(name, pattern, filters), matching
+
+
+def _matches(winner: Binding, beaten: Iterable[tuple[Rank, Binding]]) -> tuple[Match, ...]:
+    # One that names several types that fit matches more than once: its best counts.
+    ranks: dict[str, Rank] = {}
+    for rank, binding in beaten:
+        if binding is not winner:
+            ranks.setdefault(binding.id, rank)
+    return tuple(Match(binding_id, rank) for binding_id, rank in ranks.items())
+
+
+def _no_binding(target: Target) -> NoBinding:
+    scope = ", ".join(
+        f"{name} {value!r}" for name in SCOPE_FIELDS if (value := target.scope_value(name))
+    )
+    return NoBinding(
+        f"no binding matches an event of type {target.type!r} in "
+        f"{scope or 'no particular scope'}: "
+        "add one with `runmesh apply -f`, or name an agent"
+    )
 
 
 class _Bucket:
@@ -82,18 +160,17 @@ class _Bucket:
             shapes[shape][tuple(text for _, text in (*scope, *filters))].append(binding)
         self._shapes = sorted(shapes.items(), key=lambda entry: -len(entry[0][1]))
 
-    def best(self, target: Target) -> Sequence[Binding]:
-        """Return those that match with the most filters; empty if none matches."""
-        best: list[Binding] = []
+    def looks(self, target: Target) -> Iterator[tuple[int, Sequence[Binding]]]:
+        """Yield those that match with how many filters they have, the most filters first.
+
+        What asks for the same fields is looked up together, and comes even if nothing matches.
+        """
         for (names, paths), by_values in self._shapes:
-            if best and len(paths) < len(best[0].filters):
-                break
             values = (
                 *[target.scope_value(name) for name in names],
                 *[target.field_text(path) for path in paths],
             )
-            best += by_values.get(values, ())
-        return best
+            yield len(paths), by_values.get(values, ())
 
 
 def type_patterns(event_type: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from runmesh.v1 import event_pb2
 
 from host_service.agents.binding import Binding
-from host_service.agents.resolution import BindingIndex, find_tie
+from host_service.agents.resolution import BindingIndex, Match, Rank, find_tie
 from host_service.errors import BindingConflict, NoBinding
 from host_service.runs.event import Event, known
 from tests.unit.agents.work import calls_made_by
@@ -174,6 +174,37 @@ def test_event_of_no_scope_reaches_only_what_holds_everywhere() -> None:
     assert winner(event, scoped, a_binding("global", "schedule.*")) == "global"
 
 
+def test_those_that_lost_are_told_best_first_with_what_they_count_by() -> None:
+    index = BindingIndex(
+        [
+            a_binding("room-prefix", "message.*", scope={"conversation_id": "room"}),
+            a_binding("global"),
+            a_binding("global-filter", filters={"actor.type": "user"}),
+            a_binding("room", "message.received", "a.b", scope={"conversation_id": "room"}),
+            a_binding("elsewhere", scope={"conversation_id": "other"}),
+            a_binding("filtered", filters={"actor.type": "bot"}),
+        ]
+    )
+    found = index.find(an_event())
+    assert (found.binding.id, found.rank) == (
+        "room",
+        Rank("conversation_id", "message.received", 0),
+    )
+    assert found.beaten == (
+        Match("room-prefix", Rank("conversation_id", "message.*", 0)),
+        Match("global-filter", Rank("", "message.received", 1)),
+        Match("global", Rank("", "message.received", 0)),
+    )
+
+
+def test_binding_that_matches_by_several_of_its_types_is_told_once() -> None:
+    twice = a_binding("twice", "message.received", "message.*")
+    assert BindingIndex([twice]).find(an_event()).beaten == ()
+    beaten = BindingIndex([a_binding("it", scope={"actor_id": "ann"}), twice]).find(an_event())
+    assert [each.binding_id for each in beaten.beaten] == ["twice"]
+    assert beaten.beaten[0].rank.pattern == "message.received"
+
+
 # A plain reading of the rules, against which the index is held.
 
 _NARROWNESS = {"actor_id": 5, "thread_id": 4, "conversation_id": 3, "bot_id": 2, "workspace_id": 1}
@@ -271,6 +302,20 @@ def test_index_answers_as_a_plain_reading_of_the_rules(
 
 @given(_bindings, _events)
 @settings(max_examples=80, deadline=None)
+def test_all_that_match_are_told_in_the_order_of_the_rules(
+    bindings: list[Binding], event: Event
+) -> None:
+    if len(_answer(bindings, event)) != 1:
+        return
+    found = BindingIndex(bindings).find(event)
+    told = [found.binding.id, *[each.binding_id for each in found.beaten]]
+    ranks = {each.id: rank for each in bindings if (rank := _rank(each, event)) is not None}
+    assert sorted(told) == sorted(ranks)
+    assert sorted(ranks.values(), reverse=True) == [ranks[name] for name in told]
+
+
+@given(_bindings, _events)
+@settings(max_examples=80, deadline=None)
 def test_what_may_be_saved_together_never_conflicts_at_dispatch(
     bindings: list[Binding], event: Event
 ) -> None:
@@ -358,6 +403,19 @@ def test_finding_one_of_ten_thousand_takes_a_handful_of_look_ups(kind: str) -> N
     made = calls_made_by(lambda: found.append(index.resolve(event)), at_most=1_000)
     assert found[0].id == "b9876"
     assert made < 200
+
+
+def test_few_look_ups_are_made_behind_the_winner() -> None:
+    fields = [f"data.f{n}" for n in range(200)]
+    index = BindingIndex(
+        [
+            a_binding("winner", scope={"actor_id": "ann"}),
+            *[a_binding(field, filters={field: "1"}) for field in fields],
+        ]
+    )
+    event = an_event()
+    assert calls_made_by(lambda: index.find(event), at_most=2_000) < 400
+    assert index.find(event).binding.id == "winner"
 
 
 @pytest.mark.parametrize("kind", ["scopes", "filters", "scopes of one actor"])
