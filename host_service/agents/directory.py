@@ -12,6 +12,7 @@ from host_service.agents.agent import Agent
 from host_service.agents.binding import Binding, Target
 from host_service.agents.config_schema import ConfigSchema
 from host_service.agents.resolution import BindingIndex, find_tie
+from host_service.catalogue.shelf import Shelf
 from host_service.errors import BindingConflict, FieldFault, InvalidArgument, NotFound
 from stores.catalogue import Catalogue
 from stores.records import AgentRecord, BindingRecord
@@ -61,6 +62,7 @@ class AgentDirectory:
         self._agents: Mapping[str, Agent] = {}
         self._bindings: Mapping[str, Binding] = {}
         self._index = BindingIndex(())
+        self._shelf = Shelf()
 
     @property
     def agents(self) -> Mapping[str, Agent]:
@@ -72,10 +74,16 @@ class AgentDirectory:
         """All bindings by id."""
         return self._bindings
 
+    @property
+    def shelf(self) -> Shelf:
+        """All models, tool servers, knowledge bases and policies."""
+        return self._shelf
+
     async def reload(self) -> None:
         """Read everything again."""
         agents = [_agent(record) for record in await self._catalogue.list_agents()]
         bindings = [_binding(record) for record in await self._catalogue.list_bindings()]
+        self._shelf = Shelf.of(await self._catalogue.list_items())
         self._agents = {agent.id: agent for agent in agents}
         self._bindings = {binding.id: binding for binding in bindings}
         # A disabled agent answers nothing: for its bindings to win and then fail would hide wider

@@ -7,18 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from google.protobuf.duration_pb2 import Duration
-from runmesh.v1 import context_pb2, event_pb2, manifest_pb2, types_pb2
+from runmesh.v1 import context_pb2, event_pb2, types_pb2
 
 from host_service.agents.agent import Agent
 from host_service.authorization.snapshot import Snapshot
 from host_service.runs.event import Event
+from host_service.runs.given import resources_of
 
 PROTOCOL_VERSION = "1"
-_STORAGE_AREAS = {
-    "plugin": manifest_pb2.STORAGE_AREA_PLUGIN,
-    "workspace": manifest_pb2.STORAGE_AREA_WORKSPACE,
-    "binding": manifest_pb2.STORAGE_AREA_BINDING,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +57,7 @@ def build_context(
         delivery=envelope.delivery
         if envelope.HasField("delivery")
         else event_pb2.DeliveryContext(surface="api"),
-        resources=context_pb2.AgentResources(
-            storage=[_STORAGE_AREAS[area] for area in sorted(snapshot.storage)],
-            platform_actions=sorted(snapshot.actions),
-        ),
+        resources=resources_of(snapshot),
         context=_access(event, snapshot, circumstances),
         state=context_pb2.StateSnapshot(),
         runtime=_runtime(agent, circumstances),

@@ -10,7 +10,8 @@ from runmesh.v1 import run_pb2
 
 from host_service.agents.agent import Agent
 from host_service.agents.config_schema import ConfigSchema
-from host_service.authorization.snapshot import freeze
+from host_service.agents.selectors import selections
+from host_service.authorization.snapshot import Snapshot, freeze
 from host_service.registry.instance import Instance
 from host_service.runs.asked import asked_by
 from host_service.runs.context import Circumstances, build_context, duration
@@ -30,6 +31,7 @@ class PreparedCall:
         started_at: When the rights were frozen.
         deadline: When the run is cut off; None: never.
         left_out: How many parts of the input a text-only runner does not get.
+        snapshot: What the run may do.
     """
 
     request: run_pb2.RunRequest
@@ -37,6 +39,7 @@ class PreparedCall:
     started_at: datetime
     deadline: datetime | None
     left_out: int
+    snapshot: Snapshot
 
 
 def prepare_call(
@@ -47,13 +50,16 @@ def prepare_call(
     Raises:
         RunFault: The agent's configuration breaks the runner's schema.
     """
-    config_json = _configuration(agent, services)
+    schema = services.schemas.of(agent.runner_id)
+    config_json = agent.config_json if schema is None else _checked(agent, schema)
     snapshot = freeze(
         run_id=record.run_id,
         plugin_id=instance.plugin_id,
         agent=agent,
         asked=asked_by(instance.manifests[record.runner_id]),
         identity=event.identity(),
+        selections=selections(schema, config_json) if schema is not None else (),
+        shelf=services.shelf(),
     )
     # A run that was accepted as running has its times already, and so has one that is tried again.
     now = record.started_at or services.clock()
@@ -90,17 +96,12 @@ def prepare_call(
         timeout=duration(timeout_seconds) if timeout_seconds else None,
         host_access=access,
     )
-    return PreparedCall(request, token, now, deadline, left_out)
-
-
-def _configuration(agent: Agent, services: RunServices) -> str:
-    """Return the agent's configuration, checked again, since its runner may have changed."""
-    schema = services.schemas.of(agent.runner_id)
-    return agent.config_json if schema is None else _checked(agent, schema)
+    return PreparedCall(request, token, now, deadline, left_out, snapshot)
 
 
 @lru_cache(maxsize=256)
 def _checked(agent: Agent, schema: ConfigSchema) -> str:
+    """Return the agent's configuration, checked again, since its runner may have changed."""
     faults = schema.faults(agent.config_json)
     if faults:
         text = "; ".join(map(str, faults))

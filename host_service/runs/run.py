@@ -19,6 +19,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from host_service.agents.agent import Agent
+from host_service.authorization.snapshot import left_out
 from host_service.errors import Unavailable
 from host_service.registry.instance import Instance
 from host_service.registry.run_stream import RunnerFault, RunStream
@@ -317,6 +318,12 @@ class ActiveRun:
             self.delivery.warn(
                 "input_left_out",
                 f"the runner takes text only: {call.left_out} images or files were left out",
+            )
+        for lost in left_out(call.snapshot.trace):
+            self.delivery.warn(
+                "resource_left_out",
+                f"{lost.kind.replace('_', ' ')} {lost.name!r}, which {lost.granted_by} names, "
+                "is not there any more or disabled: the run goes without it",
             )
         if not begun:
             self._advance(
