@@ -10,9 +10,10 @@ from google.protobuf.message import Message
 from runmesh.v1 import event_pb2
 
 from host_service.authorization.snapshot import EventIdentity
-from host_service.errors import FieldFault, InvalidArgument, PayloadTooLarge
+from host_service.errors import AlreadyExists, FieldFault, InvalidArgument, PayloadTooLarge
 from host_service.identity import join_key, new_id
 from host_service.limits import Limits
+from host_service.runs.artifact_refs import artifact_ids
 from host_service.validation.adapter_extra import filter_adapter_extra
 from host_service.validation.digest import event_digest
 from stores.records import EventRecord, TranscriptItem
@@ -29,7 +30,8 @@ class Event:
         received_at: When it came.
         has_own_id: Whether its source gave it an id, so that a redelivery can be recognised.
         conversation_key: Known everywhere by (workspace, bot, conversation, thread); empty: none.
-        digest: Of its content: type, conversation, actor, subject, input and data.
+        digest: Of its content as it came: type, conversation, actor, subject, input and data.
+        stored: Ids of the artifacts that were made for it of bytes in it.
     """
 
     envelope: event_pb2.EventEnvelope
@@ -37,6 +39,7 @@ class Event:
     has_own_id: bool
     conversation_key: str
     digest: bytes
+    stored: tuple[str, ...] = ()
 
     @property
     def type(self) -> str:
@@ -77,6 +80,7 @@ class Event:
             actor_id=envelope.actor.id,
             subject_type=envelope.subject.type,
             subject_id=envelope.subject.id,
+            artifacts=artifact_ids(envelope),
         )
 
     def record(self, run_id: str | None) -> EventRecord:
@@ -160,9 +164,20 @@ def take_in(envelope: event_pb2.EventEnvelope, *, received_at: datetime, limits:
 
 
 def known(
-    envelope: event_pb2.EventEnvelope, *, received_at: datetime, has_own_id: bool = True
+    envelope: event_pb2.EventEnvelope,
+    *,
+    received_at: datetime,
+    has_own_id: bool = True,
+    digest: bytes | None = None,
 ) -> Event:
-    """Return a complete envelope as an event: one just taken in, or one from the log."""
+    """Return a complete envelope as an event: one just taken in, or one from the log.
+
+    Args:
+        envelope: The envelope.
+        received_at: When it came.
+        has_own_id: Whether its source gave it an id.
+        digest: What it was logged with; None: that of the envelope.
+    """
     return Event(
         envelope=envelope,
         received_at=received_at,
@@ -173,13 +188,21 @@ def known(
             conversation=envelope.conversation_id,
             thread=envelope.thread_id,
         ),
-        digest=event_digest(envelope),
+        digest=event_digest(envelope) if digest is None else digest,
     )
 
 
 def conversation_key(*, workspace: str, bot: str, conversation: str, thread: str) -> str:
     """Return what a conversation is known by everywhere; empty for none."""
     return join_key(workspace, bot, conversation, thread) if conversation else ""
+
+
+def already_exists(event: Event) -> AlreadyExists:
+    """Return the refusal of an event that is known with other content."""
+    return AlreadyExists(
+        f"event {event.envelope.event_id!r} was delivered before with other content",
+        facts={"resource": event.envelope.event_id},
+    )
 
 
 def _message_text(message: Message, path: str) -> str | None:

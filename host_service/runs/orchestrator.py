@@ -12,10 +12,10 @@ from runmesh.v1 import event_pb2
 
 from host_service.agents.agent import Agent
 from host_service.agents.directory import AgentDirectory
-from host_service.errors import AlreadyExists, NoBinding, NotFound, Unavailable
+from host_service.errors import NoBinding, NotFound, Unavailable
 from host_service.identity import join_key, new_id
 from host_service.runs.admission import Admission, Place
-from host_service.runs.event import Event, known, source_name
+from host_service.runs.event import Event, already_exists, known, source_name
 from host_service.runs.log import Reader
 from host_service.runs.outcome import Stop
 from host_service.runs.run import ActiveRun
@@ -140,7 +140,7 @@ class Orchestrator:
             try:
                 await self._stores.events.append(event.record(None))
             except EventConflict as error:
-                raise _already_exists(event) from error
+                raise already_exists(event) from error
             raise
         return binding.id, agent
 
@@ -184,7 +184,7 @@ class Orchestrator:
             outcome = await acceptance.prepared
         except EventConflict:
             run.abandon()
-            accepted.set_exception(_already_exists(event))
+            accepted.set_exception(already_exists(event))
             return
         except StoreError as error:
             run.abandon()
@@ -230,7 +230,7 @@ class Orchestrator:
     def resume(self, record: RunRecord, logged: EventRecord) -> None:
         """Start a run that was accepted before and never started, on a host that is gone."""
         envelope = event_pb2.EventEnvelope.FromString(logged.envelope)
-        event = known(envelope, received_at=logged.received_at)
+        event = known(envelope, received_at=logged.received_at, digest=logged.digest)
         agent = Agent.from_document(record.agent_snapshot.decode(), revision=record.agent_revision)
         run = ActiveRun(
             record=record,
@@ -331,13 +331,6 @@ async def _all_done(tasks: set[asyncio.Task[None]]) -> None:
 def _snapshot(agent: Agent) -> bytes:
     """Return an agent as its runs keep it; made once for each revision."""
     return agent.to_document().encode()
-
-
-def _already_exists(event: Event) -> AlreadyExists:
-    return AlreadyExists(
-        f"event {event.envelope.event_id!r} was delivered before with other content",
-        facts={"resource": event.envelope.event_id},
-    )
 
 
 def session_key(event: Event, agent: Agent) -> str:
