@@ -131,6 +131,15 @@ FINISH = (
         first_delta_at=sa.func.coalesce(
             runs.c.first_delta_at, sa.bindparam("to_first_delta", type_=sa.BigInteger)
         ),
+        # What was taken up ends well, and with the name of who did.
+        steered_into=sa.case(
+            (
+                sa.bindparam("to_status", type_=sa.SmallInteger)
+                == sa.literal_column(str(int(RunStatus.COMPLETED))),
+                runs.c.steered_into,
+            ),
+            else_=sa.null(),
+        ),
     )
 )
 

@@ -199,6 +199,14 @@ async def test_run_that_was_taken_up_by_another_ends_with_its_name(stores: Store
     assert (run.status, run.steered_into) == (RunStatus.COMPLETED, "run-0")
 
 
+async def test_run_that_ends_before_it_was_taken_up_was_taken_up_by_none(stores: Stores) -> None:
+    await stores.ledger.accept(an_event("event-1"), a_run(steered_into="run-0"))
+    await stores.ledger.finish(an_end(status=RunStatus.CANCELLED))
+    run = await stores.ledger.get("run-1")
+    assert run is not None
+    assert (run.status, run.steered_into) == (RunStatus.CANCELLED, None)
+
+
 @pytest.mark.parametrize("status", [RunStatus.QUEUED, RunStatus.RUNNING])
 async def test_run_that_waits_its_turn_or_has_it_was_taken_up_by_none(
     stores: Stores, status: RunStatus
