@@ -9,10 +9,10 @@ the run that a redelivery of it started (`RunLedger.accept`).
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from stores.records import EventRecord, LogEntry
+from stores.records import EventRecord, LogEntry, Page
 
 
 class EventLog(Protocol):
@@ -52,6 +52,38 @@ class EventLog(Protocol):
 
     async def get_for_run(self, run_id: str) -> EventRecord | None:
         """Return the event that started this run; `None` if there is no such run or event."""
+
+    async def page(
+        self,
+        conversation_key: str,
+        *,
+        types: Collection[str] = (),
+        after: int | None = None,
+        before: int | None = None,
+        limit: int = 50,
+        newest_first: bool = True,
+        most_bytes: int | None = None,
+    ) -> Page[EventRecord, int]:
+        """Return a page of the events of a conversation, in the order in which they were logged.
+
+        A page is stable while events arrive, as pages of the transcript are: going on from
+        `next_cursor`, nothing is seen twice and nothing that was there is left out.
+
+        Args:
+            conversation_key: The conversation; an unknown one is an empty one, and so is the
+                empty key, which events of no conversation have.
+            types: Only events of these types, at most 1,000; none for all.
+            after: Only later events; the `next_cursor` of a page that is read oldest first.
+            before: Only earlier events; the `next_cursor` of a page that is read newest first.
+            limit: How many events at most, from 1 to 10,000.
+            newest_first: The order.
+            most_bytes: How many bytes the envelopes of a page may have, with 8 more for each. The
+                page ends before the event that is too much; the first one is given in any case.
+                `None` for no bound.
+
+        Raises:
+            InvalidRecord: Too many types, or a limit that is none.
+        """
 
     async def entries(
         self, run_id: str, *, after_position: int = 0, limit: int = 1_000

@@ -27,6 +27,8 @@ class Transcript(Protocol):
         at_or_before: int | None = None,
         limit: int = 50,
         newest_first: bool = True,
+        text_characters: int | None = None,
+        most_bytes: int | None = None,
     ) -> Page[TranscriptItem, int]:
         """Return a page of a conversation.
 
@@ -41,6 +43,11 @@ class Transcript(Protocol):
             at_or_before: Only items with this position or a smaller one.
             limit: How many items at most, from 1 to 10,000.
             newest_first: The order.
+            text_characters: Texts are cut to so many characters; `None` for whole texts.
+            most_bytes: How much the items of a page may hold: characters of their texts, as far
+                as they are given, and bytes of their contents. The page ends before the item that
+                is too much, and no more than this is read; the first one is given in any case.
+                `None` for no bound.
         """
 
     async def latest_position(self, conversation_key: str) -> int | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import sqlalchemy as sa
 
 from stores.errors import EventConflict, InvalidRecord
-from stores.records import EventRecord, LogEntry
+from stores.records import EventRecord, LogEntry, Page
 from stores.sql.connection import Connection
+from stores.sql.event_pages import EventPages, page_of_events
 from stores.sql.journal import SqlJournal
 from stores.sql.readers import Readers
 from stores.sql.rows import Encoded, entry_record, entry_row, event_record, event_row
@@ -79,6 +80,7 @@ class SqlEventLog:
         """Take the ways to write and to read."""
         self._journal = journal
         self._readers = readers
+        self._pages = EventPages()
 
     def append(self, event: EventRecord) -> Future[bool]:
         """Log an event that starts no run; see the protocol."""
@@ -115,6 +117,29 @@ class SqlEventLog:
         """Return the event that started this run; `None` if there is no such run or event."""
         row = await self._readers.first(_SELECT_FOR_RUN, {"of_run": run_id})
         return None if row is None else event_record(row)
+
+    async def page(
+        self,
+        conversation_key: str,
+        *,
+        types: Collection[str] = (),
+        after: int | None = None,
+        before: int | None = None,
+        limit: int = 50,
+        newest_first: bool = True,
+        most_bytes: int | None = None,
+    ) -> Page[EventRecord, int]:
+        """Return a page of the events of a conversation; see the protocol."""
+        statement, values = self._pages.statement(
+            conversation_key,
+            types=types,
+            after=after,
+            before=before,
+            limit=limit,
+            newest_first=newest_first,
+            most_bytes=most_bytes,
+        )
+        return page_of_events(await self._readers.all(statement, values), limit=limit)
 
     async def entries(
         self, run_id: str, *, after_position: int = 0, limit: int = 1_000

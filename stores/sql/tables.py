@@ -83,6 +83,17 @@ events = sa.Table(
     sa.UniqueConstraint("workspace", "bot", "source", "event_id"),
     sqlite_autoincrement=True,
 )
+# A page of some types looks through the index alone for them. Events without a conversation are
+# read one by one.
+has_conversation = events.c.conversation_key != sa.literal_column("''")
+sa.Index(
+    "ix_events_conversation",
+    events.c.conversation_key,
+    events.c.position,
+    events.c.type,
+    sqlite_where=has_conversation,
+    postgresql_where=has_conversation,
+)
 
 log_entries = sa.Table(
     "log_entries",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
 from stores.records import Page, TranscriptItem
-from stores.sql.connection import Connection
+from stores.sql.connection import Connection, Row
 from stores.sql.readers import Readers
 from stores.sql.rows import Encoded, item_record
 from stores.sql.search import SqlSearch
@@ -32,13 +33,55 @@ _ADVANCE = (
 )
 _BEGIN = sa.insert(conversations)
 
-_between = sa.select(*item_columns).where(
-    transcript_items.c.conversation_key == sa.bindparam("of_conversation"),
-    transcript_items.c.position > sa.bindparam("above"),
-    transcript_items.c.position < sa.bindparam("below"),
+_text, _content, _position = (
+    transcript_items.c.text,
+    transcript_items.c.content,
+    transcript_items.c.position,
 )
-_NEWEST_FIRST = _between.order_by(transcript_items.c.position.desc()).limit(sa.bindparam("most"))
-_OLDEST_FIRST = _between.order_by(transcript_items.c.position).limit(sa.bindparam("most"))
+
+
+def _pages(*columns: sa.ColumnElement[Any]) -> Mapping[bool, sa.Select[Any]]:
+    """Return the statements that read pages, by whether newest come first."""
+    between = sa.select(*columns).where(
+        transcript_items.c.conversation_key == sa.bindparam("of_conversation"),
+        _position > sa.bindparam("above"),
+        _position < sa.bindparam("below"),
+    )
+    return {
+        newest_first: between.order_by(order).limit(sa.bindparam("most"))
+        for newest_first, order in ((True, _position.desc()), (False, _position.asc()))
+    }
+
+
+# What is larger is read alone, so that a page of many holds no more than it may.
+_SMALL = 16_384
+
+
+def _if_small(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+    return sa.case((sa.func.length(column) <= _SMALL, column)).label(column.name)
+
+
+_WHOLE = _pages(*item_columns)
+_BOUNDED = _pages(
+    *(_if_small(column) if column in (_text, _content) else column for column in item_columns),
+    sa.func.coalesce(sa.func.length(_text), 0),
+    sa.func.length(_content),
+)
+_ONE = sa.select(
+    *(
+        sa.func.substr(_text, 1, sa.bindparam("characters", type_=sa.Integer))
+        if column is _text
+        else column
+        for column in item_columns
+    )
+).where(
+    transcript_items.c.conversation_key == sa.bindparam("of_conversation"),
+    _position == sa.bindparam("at"),
+)
+_OF = item_columns.index(transcript_items.c.conversation_key)
+_AT = item_columns.index(_position)
+# More than any text has, and a number that both engines take.
+_ALL_CHARACTERS = 2**31 - 1
 
 
 class SqlTranscript:
@@ -58,6 +101,8 @@ class SqlTranscript:
         at_or_before: int | None = None,
         limit: int = 50,
         newest_first: bool = True,
+        text_characters: int | None = None,
+        most_bytes: int | None = None,
     ) -> Page[TranscriptItem, int]:
         """Return a page of a conversation; see the protocol."""
         check_limit(limit)
@@ -73,10 +118,39 @@ class SqlTranscript:
             # One more tells whether there are more.
             "most": limit + 1,
         }
-        statement = _NEWEST_FIRST if newest_first else _OLDEST_FIRST
-        rows = await self._readers.all(statement, values)
+        if text_characters is not None or most_bytes is not None:
+            rows = await self._readers.all(_BOUNDED[newest_first], values)
+            return await self._bounded_page(
+                rows,
+                limit=limit,
+                characters=text_characters or _ALL_CHARACTERS,
+                most_bytes=INTEGER_MAX if most_bytes is None else most_bytes,
+            )
+        rows = await self._readers.all(_WHOLE[newest_first], values)
         items = tuple(item_record(row) for row in rows[:limit])
         return Page(items, items[-1].position if len(rows) > limit else None)
+
+    async def _bounded_page(
+        self, rows: Sequence[Row], *, limit: int, characters: int, most_bytes: int
+    ) -> Page[TranscriptItem, int]:
+        items: list[TranscriptItem] = []
+        held = 0
+        # What is too large was not read with the rest. Where it was deleted since, it is left out.
+        for row in rows[:limit]:
+            length, size = row[-2:]
+            held += min(length, characters) + size
+            if items and held > most_bytes:
+                return Page(tuple(items), items[-1].position)
+            if length <= min(_SMALL, characters) and size <= _SMALL:
+                items.append(item_record(row))
+            elif (item := await self._one(row, characters)) is not None:
+                items.append(item)
+        return Page(tuple(items), rows[limit - 1][_AT] if len(rows) > limit else None)
+
+    async def _one(self, row: Row, characters: int) -> TranscriptItem | None:
+        values = {"of_conversation": row[_OF], "at": row[_AT], "characters": characters}
+        found = await self._readers.first(_ONE, values)
+        return None if found is None else item_record(found)
 
     async def latest_position(self, conversation_key: str) -> int | None:
         """Return the newest position of a conversation; `None` while it has no items."""
