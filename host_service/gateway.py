@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from datetime import datetime
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 from runmesh.v1 import event_pb2, gateway_pb2, gateway_pb2_grpc
 
 from host_service import wire
 from host_service.authorization.callers import Caller
+from host_service.caller_files import CallerFiles
 from host_service.errors import (
     FieldFault,
+    HostError,
     InvalidArgument,
     NotFound,
     NotImplementedHere,
@@ -21,7 +23,7 @@ from host_service.interceptors import Context, current_caller, refuse_missing
 from host_service.limits import Limits
 from host_service.pages import PageTokens, foreign_token
 from host_service.requests import RequestCheck
-from host_service.runs.event import Event, take_in
+from host_service.runs.intake import EventIntake
 from host_service.runs.log import Batch, Bookmark, Ended, Reader
 from host_service.runs.orchestrator import CALLER_LEFT, Orchestrator, Started
 from host_service.runs.watching import RunWatcher
@@ -38,32 +40,35 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
 
     Args:
         orchestrator: Starts and cancels runs.
+        intake: Takes events in.
+        files: Stores and reads files.
         watcher: Reads runs.
         ledger: Lists runs.
         check: Refuses bad requests.
         pages: Makes page tokens.
         limits: How much is too much.
-        clock: Tells when an event came in.
     """
 
     def __init__(
         self,
         *,
         orchestrator: Orchestrator,
+        intake: EventIntake,
+        files: CallerFiles,
         watcher: RunWatcher,
         ledger: RunLedger,
         check: RequestCheck,
         pages: PageTokens,
         limits: Limits,
-        clock: Callable[[], datetime],
     ) -> None:
         self._orchestrator = orchestrator
+        self._intake = intake
+        self._files = files
         self._watcher = watcher
         self._ledger = ledger
         self._check = check
         self._pages = pages
         self._limits = limits
-        self._clock = clock
 
     # Responses are written rather than yielded: a caller who leaves then ends the code right here,
     # and what is encoded already goes out as it is.
@@ -73,11 +78,9 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
         """Start a run and stream what comes of it."""
         self._check.require(request)
         _refuse_follow_up(request.follow_up)
-        event = self._event(request.event)
         ends_with_caller = request.on_disconnect == gateway_pb2.ON_DISCONNECT_CANCEL
-        started = await self._orchestrator.start(
-            event,
-            agent_id=request.agent_id,
+        started = await self._start(
+            request,
             with_reader=True,
             ends_with_caller=ends_with_caller,
         )
@@ -111,9 +114,7 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
         """Start a run and answer with it."""
         self._check.require(request)
         _refuse_follow_up(request.follow_up)
-        started = await self._orchestrator.start(
-            self._event(request.event), agent_id=request.agent_id
-        )
+        started = await self._start(request)
         return gateway_pb2.SubmitEventResponse(
             run=wire.run_message(started.run, duplicate=started.duplicate)
         )
@@ -177,9 +178,44 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
             runs=runs, next_page_token=self._pages.issue(request, page.next_cursor)
         )
 
-    def _event(self, envelope: event_pb2.EventEnvelope) -> Event:
-        _within_reach(current_caller(), envelope)
-        return take_in(envelope, received_at=self._clock(), limits=self._limits)
+    async def CreateArtifact(
+        self,
+        request_iterator: AsyncIterator[gateway_pb2.GatewayServiceCreateArtifactRequest],
+        context: Context,
+    ) -> gateway_pb2.GatewayServiceCreateArtifactResponse:
+        """Store a file."""
+        return await self._files.create(current_caller(), request_iterator)
+
+    async def ReadArtifact(  # type: ignore[override]
+        self, request: gateway_pb2.GatewayServiceReadArtifactRequest, context: Context
+    ) -> None:
+        """Stream a file."""
+        self._check.require(request)
+        async with aclosing(self._files.read(current_caller(), request)) as responses:
+            async for response in responses:
+                await context.write(response)
+
+    async def _start(
+        self,
+        request: gateway_pb2.DispatchRequest | gateway_pb2.SubmitEventRequest,
+        *,
+        with_reader: bool = False,
+        ends_with_caller: bool = False,
+    ) -> Started:
+        caller = current_caller()
+        _within_reach(caller, request.event)
+        event = await self._intake.take_in(request.event, caller)
+        try:
+            return await self._orchestrator.start(
+                event,
+                agent_id=request.agent_id,
+                with_reader=with_reader,
+                ends_with_caller=ends_with_caller,
+            )
+        except HostError as refusal:
+            if event.stored:
+                await self._intake.give_back(event, refusal)
+            raise
 
     async def _items(self, started: Started) -> AsyncIterator[Batch | Bookmark | Ended]:
         if started.reader is None:

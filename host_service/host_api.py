@@ -7,6 +7,8 @@ that exists.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from runmesh.v1 import host_api_pb2 as pb
 from runmesh.v1 import host_api_pb2_grpc
 
@@ -82,6 +84,34 @@ class HostAPIServicer(host_api_pb2_grpc.HostAPIServiceServicer):
         """Search knowledge bases."""
         work = self._offered.knowledge.retrieve
         return await self._gate.answer("RetrieveKnowledge", current_access(), request, work)
+
+    async def GetArtifactMetadata(
+        self, request: pb.GetArtifactMetadataRequest, context: Context
+    ) -> pb.GetArtifactMetadataResponse:
+        """Describe an artifact."""
+        work = self._offered.artifacts.describe
+        return await self._gate.answer("GetArtifactMetadata", current_access(), request, work)
+
+    async def ReadArtifact(
+        self, request: pb.ReadArtifactRequest, context: Context
+    ) -> pb.ReadArtifactResponse:
+        """Read one range of an artifact."""
+        work = self._offered.artifacts.read
+        return await self._gate.answer("ReadArtifact", current_access(), request, work)
+
+    async def StreamArtifact(  # type: ignore[override]
+        self, request: pb.StreamArtifactRequest, context: Context
+    ) -> None:
+        """Stream an artifact."""
+        work = self._offered.artifacts.stream
+        await self._gate.stream("StreamArtifact", current_access(), request, work, context.write)
+
+    async def CreateArtifact(
+        self, request_iterator: AsyncIterator[pb.CreateArtifactRequest], context: Context
+    ) -> pb.CreateArtifactResponse:
+        """Store an artifact."""
+        work = self._offered.artifacts.create
+        return await self._gate.take_in("CreateArtifact", current_access(), request_iterator, work)
 
     async def GetState(self, request: pb.GetStateRequest, context: Context) -> pb.GetStateResponse:
         """Read a value of state."""

@@ -28,6 +28,8 @@ from host_service.admin import AdminServicer
 from host_service.agents.directory import AgentDirectory
 from host_service.authorization.callers import CallerDirectory
 from host_service.authorization.tokens import RunTokens
+from host_service.caller_files import CallerFiles
+from host_service.capabilities.artifacts import Artifacts
 from host_service.capabilities.gate import Gate
 from host_service.capabilities.knowledge import Knowledge
 from host_service.capabilities.models import Models
@@ -35,6 +37,7 @@ from host_service.capabilities.offered import Capabilities
 from host_service.capabilities.state import State
 from host_service.capabilities.storage import Storage
 from host_service.capabilities.tools import Tools
+from host_service.capabilities.uploads import Uploads
 from host_service.configuration import Configuration
 from host_service.console.http import HttpServer
 from host_service.data_folder import DataFolder, HostAddresses
@@ -59,6 +62,7 @@ from host_service.registry.schemas import ConfigSchemas
 from host_service.registry.static_runners import StaticRunners
 from host_service.requests import RequestCheck
 from host_service.runs.admission import Admission
+from host_service.runs.intake import EventIntake
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.recovery import Recovery
 from host_service.runs.services import RunServices
@@ -333,6 +337,15 @@ class _Builder:
     def _gateway(self, orchestrator: Orchestrator, stores: Stores) -> GatewayServicer:
         return GatewayServicer(
             orchestrator=orchestrator,
+            intake=EventIntake(
+                artifacts=stores.artifacts, events=stores.events, limits=self._limits, clock=now
+            ),
+            files=CallerFiles(
+                artifacts=stores.artifacts,
+                uploads=self._uploads(stores),
+                check=self._check,
+                limits=self._limits,
+            ),
             watcher=RunWatcher(
                 orchestrator=orchestrator, ledger=stores.ledger, limits=self._limits
             ),
@@ -340,7 +353,6 @@ class _Builder:
             check=self._check,
             pages=self._pages,
             limits=self._limits,
-            clock=now,
         )
 
     def _admin(
@@ -367,11 +379,17 @@ class _Builder:
             version=__version__,
         )
 
+    def _uploads(self, stores: Stores) -> Uploads:
+        return Uploads(artifacts=stores.artifacts, limits=self._limits, clock=now)
+
     def _capabilities(self, stores: Stores) -> Capabilities:
         return Capabilities(
             models=Models(),
             tools=Tools(),
             knowledge=Knowledge(),
+            artifacts=Artifacts(
+                artifacts=stores.artifacts, uploads=self._uploads(stores), limits=self._limits
+            ),
             state=State(store=stores.state, pages=self._pages, limits=self._limits),
             storage=Storage(store=stores.storage, pages=self._pages),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from host_service.capabilities.artifacts import Artifacts
 from host_service.capabilities.knowledge import Knowledge
 from host_service.capabilities.models import Models
 from host_service.capabilities.state import State
@@ -18,5 +19,6 @@ class Capabilities:
     models: Models
     tools: Tools
     knowledge: Knowledge
+    artifacts: Artifacts
     state: State
     storage: Storage

@@ -13,6 +13,7 @@ are given back where nobody else can have them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
@@ -189,9 +190,11 @@ class EventIntake:
                     record, is_new = await self._store_part(event, index, part.inline)
                     stored += [record.artifact_id] if is_new else []
                     part.artifact.CopyFrom(artifact_ref(record))
-        except InvalidArgument:
-            # Nothing with this content will ever be accepted.
-            await self._delete(stored)
+        except (InvalidArgument, asyncio.CancelledError) as error:
+            # Nothing that breaks a rule will ever be accepted; an event that has no id, and whose
+            # caller has gone, will never come again.
+            if isinstance(error, InvalidArgument) or not event.has_own_id:
+                await self._delete(stored)
             raise
         return tuple(stored)
 

@@ -34,6 +34,7 @@ LAYERS: tuple[frozenset[str], ...] = (
         {
             "host_service.admin",
             "host_service.attach",
+            "host_service.caller_files",
             "host_service.console",
             "host_service.discovery",
             "host_service.gateway",
