@@ -31,7 +31,9 @@ from host_service.runs.log import Batch, ResultLog
 from host_service.runs.outcome import Outcome
 from host_service.runs.progress import Progress
 from host_service.runs.services import RunServices
+from host_service.runs.state import RunState, UpdateRefused
 from stores.records import RunEnd, RunFacts, RunWarning, Usage
+from stores.state import StateEntry
 
 _log = logging.getLogger("runmesh.runs")
 
@@ -67,6 +69,7 @@ class Delivery:
         log: Where readers read.
         progress: The text of messages in progress.
         uncommitted: Durable results that the ledger may not have yet, oldest first.
+        state: What the run keeps; set when its rights are frozen, before its runner is called.
         first_delta_at: When the first delta came.
         delivered: The largest number that readers were given, or are being given: everything up to
             it is in the log's buffers, in `progress`, in `uncommitted` or in the ledger.
@@ -96,6 +99,7 @@ class Delivery:
         self.log = ResultLog(limits=limits)
         self.progress = Progress(find_fault=self._checker.find_fault)
         self.uncommitted: deque[result_pb2.RunResult] = deque()
+        self.state: RunState | None = None
         self.first_delta_at: datetime | None = None
         self.delivered = 0
         self._projector = Projector(
@@ -171,7 +175,7 @@ class Delivery:
         """Hand a durable result, and what it leaves beside itself, to the journal."""
         result, kind = numbered.result, numbered.kind
         if kind == "state_updated":
-            self.warn("state_not_kept", "this host passes state_updated on, but keeps no state")
+            self._update_state(result.state_updated)
         projection = self._projector.project(result, kind)
         record = result_record(numbered, self._services.clock())
         self.uncommitted.append(result)
@@ -187,6 +191,15 @@ class Delivery:
             warnings=self._take_warnings(),
         )
         _ = self._record(facts)
+
+    def _update_state(self, update: result_pb2.StateUpdated) -> None:
+        """Hand state to the journal, ahead of the result that told it; nobody waits for either."""
+        # Results come of a runner, which is called once the rights are frozen.
+        assert self.state is not None  # noqa: S101
+        try:
+            self.state.update(update).add_done_callback(self.saved)
+        except UpdateRefused as refusal:
+            self.warn("state_refused", f"state {update.key[:64]!r} was not stored: {refusal}")
 
     def _note(self, deltas: Iterable[result_pb2.RunResult]) -> None:
         """Keep deltas for the messages that they make, up to the most that is kept."""
@@ -240,7 +253,9 @@ class Delivery:
         saved.add_done_callback(done)
         return saved
 
-    def saved(self, future: asyncio.Future[None] | asyncio.Future[bool]) -> None:
+    def saved(
+        self, future: asyncio.Future[None] | asyncio.Future[bool] | asyncio.Future[StateEntry]
+    ) -> None:
         """Look at what became of a write."""
         error = None if future.cancelled() else future.exception()
         if error is not None:

@@ -18,6 +18,7 @@ from host_service.runs.context import Circumstances, build_context, duration
 from host_service.runs.event import Event
 from host_service.runs.outcome import RunFault
 from host_service.runs.services import RunServices
+from host_service.runs.state import RunState
 from stores.records import RunRecord
 
 
@@ -32,6 +33,7 @@ class PreparedCall:
         deadline: When the run is cut off; None: never.
         left_out: How many parts of the input a text-only runner does not get.
         snapshot: What the run may do.
+        state: What it keeps. To be filled into the context before the call.
     """
 
     request: run_pb2.RunRequest
@@ -40,6 +42,7 @@ class PreparedCall:
     deadline: datetime | None
     left_out: int
     snapshot: Snapshot
+    state: RunState
 
 
 def prepare_call(
@@ -96,7 +99,15 @@ def prepare_call(
         timeout=duration(timeout_seconds) if timeout_seconds else None,
         host_access=access,
     )
-    return PreparedCall(request, token, now, deadline, left_out, snapshot)
+    state = RunState(
+        snapshot=snapshot,
+        store=services.state,
+        limits=services.limits,
+        validator=services.validator,
+    )
+    # While the acceptance is being written, state is read: both take a thread's time, not ours.
+    state.begin_reading()
+    return PreparedCall(request, token, now, deadline, left_out, snapshot, state)
 
 
 @lru_cache(maxsize=256)

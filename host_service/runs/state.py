@@ -22,6 +22,7 @@ from runmesh.v1 import context_pb2, result_pb2
 from host_service.agents.agent import Scope
 from host_service.authorization.snapshot import Snapshot
 from host_service.limits import Limits
+from host_service.validation import Validator
 from stores.errors import InvalidRecord
 from stores.state import State, StateEntry, StateSnapshot
 
@@ -51,13 +52,17 @@ class RunState:
         snapshot: What the run was granted.
         store: Where state is.
         limits: How much a run starts with.
+        validator: The contract's rules under these limits.
     """
 
-    def __init__(self, *, snapshot: Snapshot, store: State, limits: Limits) -> None:
+    def __init__(
+        self, *, snapshot: Snapshot, store: State, limits: Limits, validator: Validator
+    ) -> None:
         self._keys = snapshot.state_keys
         self._workspace = snapshot.identity.workspace
         self._store = store
         self._limits = limits
+        self._validator = validator
         self._reading: asyncio.Task[StateSnapshot] | None = None
 
     def begin_reading(self) -> None:
@@ -93,9 +98,12 @@ class RunState:
         """Hand an update to the journal; what is returned is done when it is durable.
 
         Raises:
-            UpdateRefused: The scope was not granted, or key or value cannot be stored.
+            UpdateRefused: The scope was not granted, or key or value break the contract's rules.
             StoreError: The journal takes nothing now.
         """
+        violations = self._validator.find_violations(update)
+        if violations:
+            raise UpdateRefused("; ".join(map(str, violations)))
         scope = _OF_WIRE.get(update.scope)
         if scope is None or scope not in self._keys:
             named = scope.value if scope else str(update.scope)
