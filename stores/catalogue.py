@@ -10,7 +10,15 @@ from asyncio import Future
 from collections.abc import Sequence
 from typing import Protocol
 
-from stores.records import AgentRecord, Applied, BindingRecord, CatalogueItem, CatalogueKind
+from stores.records import (
+    AgentRecord,
+    ApiKeyRecord,
+    Applied,
+    BindingRecord,
+    CatalogueItem,
+    CatalogueKind,
+)
+from stores.secrets import SecretChange
 
 
 class Catalogue(Protocol):
@@ -61,12 +69,25 @@ class Catalogue(Protocol):
         agents: Sequence[AgentRecord],
         bindings: Sequence[BindingRecord],
         items: Sequence[CatalogueItem] = (),
+        *,
+        secrets: Sequence[SecretChange] = (),
+        keys: Sequence[ApiKeyRecord] = (),
     ) -> Future[Applied]:
         """Store several records in one transaction: items first, then agents, then bindings.
 
+        Args:
+            agents: Agents, new or changed.
+            bindings: Bindings, likewise.
+            items: Items, likewise.
+            secrets: Secrets to be stored or deleted with them.
+            keys: API keys, each new or in place of the one with its id, whose times of making and
+                last use stay.
+
         Raises:
             InvalidRecord: At once; a field cannot be stored, or an id is given twice.
+            ValueTooLarge, SecretKeyUnusable: At once, as `Secrets.put`.
             MissingReference: The agent of a binding is neither stored nor among the agents.
+            AlreadyExists: The hash of a key is taken by another.
         """
 
     def delete_agent(self, agent_id: str) -> Future[bool]:

@@ -64,6 +64,21 @@ class SecretOwner:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretChange:
+    """A secret that is to be stored along with other records, or deleted.
+
+    Attributes:
+        owner: Whose it is.
+        name: Its name.
+        secret: The secret; `None`: there is to be none.
+    """
+
+    owner: SecretOwner
+    name: str
+    secret: Secret | None
+
+
+@dataclass(frozen=True, slots=True)
 class Reencrypted:
     """What a re-encryption did.
 

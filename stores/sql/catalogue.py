@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from stores.errors import InvalidRecord, MissingReference, StillReferenced
-from stores.records import AgentRecord, Applied, BindingRecord, CatalogueItem, CatalogueKind
+from stores.records import (
+    AgentRecord,
+    ApiKeyRecord,
+    Applied,
+    BindingRecord,
+    CatalogueItem,
+    CatalogueKind,
+)
+from stores.secrets import SecretChange
+from stores.sql.catalogue_revision import grow_revision
 from stores.sql.catalogue_rows import (
     agent_record,
     agent_row,
@@ -22,12 +31,15 @@ from stores.sql.catalogue_rows import (
     binding_row,
     item_record,
     item_row,
+    key_row,
 )
 from stores.sql.connection import Connection
 from stores.sql.journal import SqlJournal
 from stores.sql.kept import Kept
+from stores.sql.keys import check_keys, put_key
 from stores.sql.readers import Readers
 from stores.sql.rows import Encoded
+from stores.sql.secrets import SqlSecrets
 from stores.sql.tables import agents, bindings, catalogue_items, catalogue_revision, secrets
 from stores.sql.values import check_ids, microseconds
 
@@ -35,8 +47,6 @@ from stores.sql.values import check_ids, microseconds
 _NAMED = 10
 
 _SELECT_REVISION = sa.select(catalogue_revision.c.revision)
-_GROW_REVISION = sa.update(catalogue_revision).values(revision=catalogue_revision.c.revision + 1)
-_BEGIN_REVISION = sa.insert(catalogue_revision)
 _DELETE_SECRETS = sa.delete(secrets).where(
     secrets.c.owner_kind == sa.bindparam("of_kind"), secrets.c.owner_id == sa.bindparam("of_id")
 )
@@ -62,12 +72,18 @@ class SqlCatalogue:
     """Implements `stores.catalogue.Catalogue`."""
 
     def __init__(
-        self, *, journal: SqlJournal, readers: Readers, clock: Callable[[], datetime]
+        self,
+        *,
+        journal: SqlJournal,
+        readers: Readers,
+        clock: Callable[[], datetime],
+        secrets: SqlSecrets,
     ) -> None:
-        """Take the ways to write and to read, and what tells the time."""
+        """Take the ways to write and to read, what tells the time, and what encrypts."""
         self._journal = journal
         self._readers = readers
         self._clock = clock
+        self._secrets = secrets
 
     def put_agent(
         self, agent: AgentRecord, *, expected_revision: int | None = None
@@ -114,6 +130,9 @@ class SqlCatalogue:
         agents: Sequence[AgentRecord],
         bindings: Sequence[BindingRecord],
         items: Sequence[CatalogueItem] = (),
+        *,
+        secrets: Sequence[SecretChange] = (),
+        keys: Sequence[ApiKeyRecord] = (),
     ) -> Future[Applied]:
         """Store several records in one transaction; see the protocol."""
         coming = _Coming(
@@ -125,9 +144,23 @@ class SqlCatalogue:
         _check_once("binding", (row["id"] for row in coming.bindings))
         for kind in CatalogueKind:
             _check_once(kind, (row["id"] for row in coming.items if row["kind"] == kind))
+        key_rows = [key_row(key) for key in keys]
+        _check_once("API key", (row["key_id"] for row in key_rows))
+        change_secrets = self._secrets.changing(secrets)
         size = sum(len(row["document"]) for rows in coming for row in rows)
         now = self._now()
-        return self._journal.submit(lambda connection: _write(connection, coming, now), size=size)
+
+        def work(connection: Connection) -> Applied:
+            # Whatever refuses comes before whatever writes.
+            check_keys(connection, key_rows)
+            applied = _write(connection, coming, now)
+            if change_secrets(connection):
+                grow_revision(connection)
+            for row in key_rows:
+                put_key(connection, row)
+            return applied
+
+        return self._journal.submit(work, size=size)
 
     def delete_agent(self, agent_id: str) -> Future[bool]:
         """Delete an agent; see the protocol."""
@@ -249,9 +282,3 @@ def _delete(
         connection.run(_DELETE_SECRETS, {"of_kind": kind, "of_id": place["of_id"]})
         grow_revision(connection)
     return deleted
-
-
-def grow_revision(connection: Connection) -> None:
-    """Make the catalogue's revision one more."""
-    if connection.run(_GROW_REVISION, {}) == 0:
-        connection.run(_BEGIN_REVISION, {"id": 1, "revision": 1})

@@ -14,12 +14,19 @@ from stores.sql.catalogue_rows import key_record, key_row
 from stores.sql.connection import Connection
 from stores.sql.journal import SqlJournal
 from stores.sql.readers import Readers
+from stores.sql.rows import Encoded
 from stores.sql.tables import api_keys
 from stores.sql.values import check_ids, microseconds
 
 _is_key = api_keys.c.key_id == sa.bindparam("of_key")
 
 _INSERT = sa.insert(api_keys)
+_KEPT = frozenset({"key_id", "created_at", "last_used_at"})
+_UPDATE = (
+    sa.update(api_keys)
+    .where(_is_key)
+    .values({c.name: sa.bindparam(f"to_{c.name}") for c in api_keys.c if c.name not in _KEPT})
+)
 _SELECT = sa.select(api_keys).where(_is_key)
 _SELECT_BY_HASH = sa.select(api_keys).where(api_keys.c.hash == sa.bindparam("of_hash"))
 _SELECT_ALL = sa.select(api_keys).order_by(api_keys.c.created_at, api_keys.c.key_id)
@@ -89,3 +96,25 @@ class SqlApiKeys:
         """Return all keys, oldest first, then by id."""
         rows = await self._readers.all(_SELECT_ALL, {})
         return [key_record(row) for row in rows]
+
+
+def check_keys(connection: Connection, rows: Sequence[Encoded]) -> None:
+    """Refuse keys whose hash another key has.
+
+    Raises:
+        AlreadyExists: One of them.
+    """
+    hashes = [row["hash"] for row in rows]
+    if len(set(hashes)) < len(hashes):
+        raise AlreadyExists("API key", "hash")
+    for row in rows:
+        other = connection.first(_SELECT_BY_HASH, {"of_hash": row["hash"]})
+        if other is not None and key_record(other).key_id != row["key_id"]:
+            raise AlreadyExists("API key", "hash")
+
+
+def put_key(connection: Connection, row: Encoded) -> None:
+    """Store a checked key within a transaction: a new one, or in place of the one with its id."""
+    changes = {f"to_{name}": value for name, value in row.items() if name not in _KEPT}
+    if connection.run(_UPDATE, {"of_key": row["key_id"], **changes}) == 0:
+        connection.run(_INSERT, row)

@@ -123,7 +123,14 @@ def _compose(
     limits: StoreLimits,
 ) -> Stores:
     audit = SqlAudit(journal=journal, readers=readers, loop=loop)
-    catalogue = SqlCatalogue(journal=journal, readers=readers, clock=clock)
+    secrets = SqlSecrets(
+        journal=journal,
+        readers=readers,
+        clock=clock,
+        keys=secret_keys,
+        most_bytes=limits.secret_bytes,
+    )
+    catalogue = SqlCatalogue(journal=journal, readers=readers, clock=clock, secrets=secrets)
     backfill = SearchBackfill(journal=journal, readers=readers)
     backfill.start()
 
@@ -155,13 +162,7 @@ def _compose(
             journal=journal, readers=readers, clock=clock, most_bytes=limits.storage_value_bytes
         ),
         catalogue=catalogue,
-        secrets=SqlSecrets(
-            journal=journal,
-            readers=readers,
-            clock=clock,
-            keys=secret_keys,
-            most_bytes=limits.secret_bytes,
-        ),
+        secrets=secrets,
         keys=SqlApiKeys(journal=journal, readers=readers),
         audit=audit,
         retention=SqlRetention(journal=journal, readers=readers, catalogue=catalogue, clock=clock),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -12,8 +12,8 @@ import sqlalchemy as sa
 
 from stores.errors import InvalidRecord, SecretUnreadable, ValueTooLarge
 from stores.secret_keys import SecretKeys
-from stores.secrets import Reencrypted, Secret, SecretOwner
-from stores.sql.catalogue import grow_revision
+from stores.secrets import Reencrypted, Secret, SecretChange, SecretOwner
+from stores.sql.catalogue_revision import grow_revision
 from stores.sql.connection import Connection, Row
 from stores.sql.journal import SqlJournal
 from stores.sql.readers import Readers
@@ -75,23 +75,38 @@ class SqlSecrets:
 
     def put(self, owner: SecretOwner, name: str, secret: Secret | str) -> Future[None]:
         """Store a secret; see the protocol."""
-        place = _place(owner, name)
-        key = self._keys.newest
-        sealed = self._seal(owner, name, secret)
-        values = {
-            "key_id": key.id,
-            "updated_at": microseconds("secret", "now", self._clock()),
-            "sealed": sealed,
-        }
+        place, values = _place(owner, name), self._sealed(owner, name, secret)
 
         def work(connection: Connection) -> None:
-            changes = {f"to_{field}": value for field, value in values.items()}
-            if connection.run(_UPDATE, {**place, **changes}) == 0:
-                row = {"owner_kind": str(owner.kind), "owner_id": owner.id, "name": name}
-                connection.run(_INSERT, {**row, **values})
+            _put(connection, place, values)
             grow_revision(connection)
 
-        return self._journal.submit(work, size=len(sealed))
+        return self._journal.submit(work, size=len(values["sealed"]))
+
+    def changing(self, changes: Sequence[SecretChange]) -> Callable[[Connection], bool]:
+        """Return what stores and deletes secrets within a transaction, and tells if any changed.
+
+        What cannot be stored is told at once, as `put` does.
+        """
+        prepared = [
+            (
+                _place(each.owner, each.name),
+                None if each.secret is None else self._sealed(each.owner, each.name, each.secret),
+            )
+            for each in changes
+        ]
+
+        def work(connection: Connection) -> bool:
+            changed = False
+            for place, values in prepared:
+                if values is not None:
+                    _put(connection, place, values)
+                    changed = True
+                elif connection.run(_DELETE, place):
+                    changed = True
+            return changed
+
+        return work
 
     def delete(self, owner: SecretOwner, name: str) -> Future[bool]:
         """Delete a secret; False if it is not stored."""
@@ -153,6 +168,13 @@ class SqlSecrets:
             "to_sealed": self._seal(owner, name, secret),
         }
 
+    def _sealed(self, owner: SecretOwner, name: str, secret: Secret | str) -> dict[str, Any]:
+        return {
+            "key_id": self._keys.newest.id,
+            "updated_at": microseconds("secret", "now", self._clock()),
+            "sealed": self._seal(owner, name, secret),
+        }
+
     def _seal(self, owner: SecretOwner, name: str, secret: Secret | str) -> bytes:
         # The library takes long to import; who has no secrets does not pay it.
         from stores.sql.sealing import seal
@@ -168,6 +190,17 @@ class SqlSecrets:
         from stores.sql.sealing import unseal
 
         return unseal(self._keys, key_id, owner, name, bytes(sealed))
+
+
+def _put(connection: Connection, place: Mapping[str, str], values: Mapping[str, Any]) -> None:
+    changes = {f"to_{field}": value for field, value in values.items()}
+    if connection.run(_UPDATE, {**place, **changes}) == 0:
+        row = {
+            "owner_kind": place["of_kind"],
+            "owner_id": place["of_id"],
+            "name": place["of_name"],
+        }
+        connection.run(_INSERT, {**row, **values})
 
 
 def _reseal(connection: Connection, *, changes: Sequence[dict[str, Any]]) -> int:
