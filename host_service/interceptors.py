@@ -61,6 +61,7 @@ ROLES: Mapping[str, frozenset[Role]] = {
     "/runmesh.admin.v1.AdminService/ListAgents": _READERS,
     "/runmesh.admin.v1.AdminService/ListBindings": _READERS,
     "/runmesh.admin.v1.AdminService/GetHost": _READERS,
+    "/runmesh.admin.v1.AdminService/ExplainRun": _READERS,
 }
 
 _HOST_API = "/runmesh.v1.HostAPIService/"

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from google.protobuf.message import Message
-from runmesh.admin.v1 import admin_pb2
+from runmesh.admin.v1 import admin_pb2, explain_pb2
 from runmesh.v1 import (
     attach_pb2,
     context_pb2,
@@ -39,6 +39,7 @@ _FILES: Final = tuple(
         context_pb2,
         discovery_pb2,
         event_pb2,
+        explain_pb2,
         gateway_pb2,
         host_api_pb2,
         manifest_pb2,

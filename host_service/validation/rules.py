@@ -347,6 +347,8 @@ _ADMIN: Final[Mapping[str, _Fields]] = {
     },
     "ListApiKeysRequest": {"page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},
     "RevokeApiKeyRequest": {"key_id": _ID},
+    "ExplainRunRequest": {"run_id": _ID},
+    "ReplayRunRequest": {"run_id": _ID, "runner_address": _UP_TO_255, "runner_id": _UP_TO_255},
 }
 
 

@@ -12,6 +12,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from runmesh.v1 import context_pb2 as _context_pb2
 from runmesh.v1 import gateway_pb2 as _gateway_pb2
 from runmesh.v1 import manifest_pb2 as _manifest_pb2
 import builtins as _builtins
@@ -541,14 +542,644 @@ class BindingFilter(_message.Message):
 Global___BindingFilter: _TypeAlias = BindingFilter  # noqa: Y015
 
 @_typing.final
+class Model(_message.Message):
+    """A model that agents may be given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    MODEL_NAME_FIELD_NUMBER: _builtins.int
+    BASE_URL_FIELD_NUMBER: _builtins.int
+    API_KEY_FIELD_NUMBER: _builtins.int
+    HAS_API_KEY_FIELD_NUMBER: _builtins.int
+    CONTEXT_WINDOW_TOKENS_FIELD_NUMBER: _builtins.int
+    ABILITIES_FIELD_NUMBER: _builtins.int
+    MAX_CONCURRENCY_FIELD_NUMBER: _builtins.int
+    REQUESTS_PER_MINUTE_FIELD_NUMBER: _builtins.int
+    OPTIONS_JSON_FIELD_NUMBER: _builtins.int
+    ENABLED_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Required. What agents and calls name it by, matching `[A-Za-z0-9][A-Za-z0-9._-]*`. 1 to 255 bytes."""
+    name: _builtins.str
+    """Optional. A name to show. Default: the id. Up to 255 bytes."""
+    kind: _context_pb2.ModelKind.ValueType
+    """Required. What it is for."""
+    provider: _builtins.str
+    """Required. Who serves it, such as `openai`. 1 to 100 bytes."""
+    model_name: _builtins.str
+    """Required. What the provider calls it. 1 to 255 bytes."""
+    base_url: _builtins.str
+    """Optional. Where it is served, an address that begins with `https://` or `http://`. Empty: where the provider's own models
+    are. Up to 2048 bytes.
+    """
+    api_key: _builtins.str
+    """Optional. Secret. What the provider knows the caller by. Never given back: see `has_api_key`. Absent: the one that is
+    stored stays. Empty: none. Up to 8192 bytes.
+    """
+    has_api_key: _builtins.bool
+    """Optional. Set only by the host: whether an API key is stored."""
+    context_window_tokens: _builtins.int
+    """Optional. Tokens that fit into one call, input and output together. Absent: unknown."""
+    max_concurrency: _builtins.int
+    """Optional. How many calls may be under way at once. 0: any number."""
+    requests_per_minute: _builtins.int
+    """Optional. How many calls may begin in a minute. 0: any number."""
+    options_json: _builtins.str
+    """Optional. Arguments of every call, a JSON object. Default `{}`."""
+    enabled: _builtins.bool
+    """Optional. Absent means true. A disabled model is given to nobody."""
+    revision: _builtins.int
+    """Optional. Set only by the host: counts the changes."""
+    @_builtins.property
+    def abilities(self) -> _containers.RepeatedScalarFieldContainer[_context_pb2.ModelAbility.ValueType]:
+        """Optional. What it can do beside text."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        kind: _context_pb2.ModelKind.ValueType = ...,
+        provider: _builtins.str = ...,
+        model_name: _builtins.str = ...,
+        base_url: _builtins.str = ...,
+        api_key: _builtins.str | None = ...,
+        has_api_key: _builtins.bool = ...,
+        context_window_tokens: _builtins.int | None = ...,
+        abilities: _abc.Iterable[_context_pb2.ModelAbility.ValueType] | None = ...,
+        max_concurrency: _builtins.int = ...,
+        requests_per_minute: _builtins.int = ...,
+        options_json: _builtins.str = ...,
+        enabled: _builtins.bool | None = ...,
+        revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_api_key", b"_api_key", "_context_window_tokens", b"_context_window_tokens", "_enabled", b"_enabled", "api_key", b"api_key", "context_window_tokens", b"context_window_tokens", "enabled", b"enabled"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_api_key", b"_api_key", "_context_window_tokens", b"_context_window_tokens", "_enabled", b"_enabled", "abilities", b"abilities", "api_key", b"api_key", "base_url", b"base_url", "context_window_tokens", b"context_window_tokens", "enabled", b"enabled", "has_api_key", b"has_api_key", "id", b"id", "kind", b"kind", "max_concurrency", b"max_concurrency", "model_name", b"model_name", "name", b"name", "options_json", b"options_json", "provider", b"provider", "requests_per_minute", b"requests_per_minute", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__api_key: _TypeAlias = _typing.Literal["api_key"]  # noqa: Y015
+    _WhichOneofArgType__api_key: _TypeAlias = _typing.Literal["_api_key", b"_api_key"]  # noqa: Y015
+    _WhichOneofReturnType__context_window_tokens: _TypeAlias = _typing.Literal["context_window_tokens"]  # noqa: Y015
+    _WhichOneofArgType__context_window_tokens: _TypeAlias = _typing.Literal["_context_window_tokens", b"_context_window_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__enabled: _TypeAlias = _typing.Literal["enabled"]  # noqa: Y015
+    _WhichOneofArgType__enabled: _TypeAlias = _typing.Literal["_enabled", b"_enabled"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__api_key) -> _WhichOneofReturnType__api_key | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__context_window_tokens) -> _WhichOneofReturnType__context_window_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__enabled) -> _WhichOneofReturnType__enabled | None: ...
+
+Global___Model: _TypeAlias = Model  # noqa: Y015
+
+@_typing.final
+class SecretEntry(_message.Message):
+    """A name and a value that is kept secret."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Required. The name. 1 to 128 bytes."""
+    value: _builtins.str
+    """Optional. Secret. The value. Never given back. Absent: the one that is stored stays. Up to 8192 bytes."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___SecretEntry: _TypeAlias = SecretEntry  # noqa: Y015
+
+@_typing.final
+class ToolServer(_message.Message):
+    """Something that offers tools by the Model Context Protocol: a program that the host starts, or an address. A tool of it is known
+    to agents, runners and models as `server__tool`.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    COMMAND_FIELD_NUMBER: _builtins.int
+    HTTP_FIELD_NUMBER: _builtins.int
+    ENABLED_TOOLS_FIELD_NUMBER: _builtins.int
+    ENABLED_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Required. What its tools' names begin with, matching `[A-Za-z0-9]([_-]?[A-Za-z0-9])*`. 1 to 32 bytes."""
+    name: _builtins.str
+    """Optional. A name to show. Default: the id. Up to 255 bytes."""
+    enabled: _builtins.bool
+    """Optional. Absent means true. A disabled server's tools are given to nobody."""
+    revision: _builtins.int
+    """Optional. Set only by the host: counts the changes."""
+    @_builtins.property
+    def command(self) -> Global___ToolCommand:
+        """A program that the host starts and talks to by its standard input and output."""
+
+    @_builtins.property
+    def http(self) -> Global___ToolAddress:
+        """An address that answers streamable HTTP."""
+
+    @_builtins.property
+    def enabled_tools(self) -> Global___ToolSelection:
+        """Optional. Which of its tools may be used. Absent: all."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        command: Global___ToolCommand | None = ...,
+        http: Global___ToolAddress | None = ...,
+        enabled_tools: Global___ToolSelection | None = ...,
+        enabled: _builtins.bool | None = ...,
+        revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "command", b"command", "enabled", b"enabled", "enabled_tools", b"enabled_tools", "http", b"http", "transport", b"transport"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "command", b"command", "enabled", b"enabled", "enabled_tools", b"enabled_tools", "http", b"http", "id", b"id", "name", b"name", "revision", b"revision", "transport", b"transport"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__enabled: _TypeAlias = _typing.Literal["enabled"]  # noqa: Y015
+    _WhichOneofArgType__enabled: _TypeAlias = _typing.Literal["_enabled", b"_enabled"]  # noqa: Y015
+    _WhichOneofReturnType_transport: _TypeAlias = _typing.Literal["command", "http"]  # noqa: Y015
+    _WhichOneofArgType_transport: _TypeAlias = _typing.Literal["transport", b"transport"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__enabled) -> _WhichOneofReturnType__enabled | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_transport) -> _WhichOneofReturnType_transport | None: ...
+
+Global___ToolServer: _TypeAlias = ToolServer  # noqa: Y015
+
+@_typing.final
+class ToolCommand(_message.Message):
+    """A program that offers tools."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    ARGS_FIELD_NUMBER: _builtins.int
+    ENV_FIELD_NUMBER: _builtins.int
+    command: _builtins.str
+    """Required. The program. 1 to 1024 bytes."""
+    @_builtins.property
+    def args(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Optional. Its arguments. Each up to 8192 bytes."""
+
+    @_builtins.property
+    def env(self) -> _containers.RepeatedCompositeFieldContainer[Global___SecretEntry]:
+        """Optional. Variables of its environment. Names are unique."""
+
+    def __init__(
+        self,
+        *,
+        command: _builtins.str = ...,
+        args: _abc.Iterable[_builtins.str] | None = ...,
+        env: _abc.Iterable[Global___SecretEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["args", b"args", "command", b"command", "env", b"env"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolCommand: _TypeAlias = ToolCommand  # noqa: Y015
+
+@_typing.final
+class ToolAddress(_message.Message):
+    """An address that offers tools."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URL_FIELD_NUMBER: _builtins.int
+    HEADERS_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    """Required. The address, which begins with `https://` or `http://`. 1 to 2048 bytes."""
+    @_builtins.property
+    def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SecretEntry]:
+        """Optional. Headers that every call carries. Names are unique."""
+
+    def __init__(
+        self,
+        *,
+        url: _builtins.str = ...,
+        headers: _abc.Iterable[Global___SecretEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["headers", b"headers", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolAddress: _TypeAlias = ToolAddress  # noqa: Y015
+
+@_typing.final
+class ToolSelection(_message.Message):
+    """A choice of a server's tools."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Optional. Their names, as the server has them. Empty: none. Each 1 to 255 bytes."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolSelection: _TypeAlias = ToolSelection  # noqa: Y015
+
+@_typing.final
+class KnowledgeBase(_message.Message):
+    """Documents that runs may search."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    EMBEDDING_MODEL_FIELD_NUMBER: _builtins.int
+    CHUNKING_FIELD_NUMBER: _builtins.int
+    ENABLED_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Required. What agents and calls name it by, matching `[A-Za-z0-9][A-Za-z0-9._-]*`. 1 to 255 bytes."""
+    name: _builtins.str
+    """Optional. A name to show. Default: the id. Up to 255 bytes."""
+    kind: _builtins.str
+    """Optional. What is behind it. Default `documents`. Up to 100 bytes."""
+    description: _builtins.str
+    """Optional. What it is about. Up to 2048 bytes."""
+    embedding_model: _builtins.str
+    """Optional. Id of the model that its vectors come from. Empty: it is searched by its text alone. Up to 255 bytes."""
+    enabled: _builtins.bool
+    """Optional. Absent means true. A disabled knowledge base is given to nobody."""
+    revision: _builtins.int
+    """Optional. Set only by the host: counts the changes."""
+    @_builtins.property
+    def chunking(self) -> Global___Chunking:
+        """Optional. How documents are cut into passages."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        description: _builtins.str = ...,
+        embedding_model: _builtins.str = ...,
+        chunking: Global___Chunking | None = ...,
+        enabled: _builtins.bool | None = ...,
+        revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "chunking", b"chunking", "enabled", b"enabled"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "chunking", b"chunking", "description", b"description", "embedding_model", b"embedding_model", "enabled", b"enabled", "id", b"id", "kind", b"kind", "name", b"name", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__enabled: _TypeAlias = _typing.Literal["enabled"]  # noqa: Y015
+    _WhichOneofArgType__enabled: _TypeAlias = _typing.Literal["_enabled", b"_enabled"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__enabled) -> _WhichOneofReturnType__enabled | None: ...
+
+Global___KnowledgeBase: _TypeAlias = KnowledgeBase  # noqa: Y015
+
+@_typing.final
+class Chunking(_message.Message):
+    """How documents are cut into passages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHARACTERS_FIELD_NUMBER: _builtins.int
+    OVERLAP_CHARACTERS_FIELD_NUMBER: _builtins.int
+    characters: _builtins.int
+    """Optional. How long a passage is, in characters. Default 1000, at most 20000."""
+    overlap_characters: _builtins.int
+    """Optional. How much of a passage the next one repeats, in characters; less than a passage. Default 100 or a tenth of a passage,
+    whichever is less.
+    """
+    def __init__(
+        self,
+        *,
+        characters: _builtins.int = ...,
+        overlap_characters: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_overlap_characters", b"_overlap_characters", "overlap_characters", b"overlap_characters"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_overlap_characters", b"_overlap_characters", "characters", b"characters", "overlap_characters", b"overlap_characters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__overlap_characters: _TypeAlias = _typing.Literal["overlap_characters"]  # noqa: Y015
+    _WhichOneofArgType__overlap_characters: _TypeAlias = _typing.Literal["_overlap_characters", b"_overlap_characters"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__overlap_characters) -> _WhichOneofReturnType__overlap_characters | None: ...
+
+Global___Chunking: _TypeAlias = Chunking  # noqa: Y015
+
+@_typing.final
+class Policy(_message.Message):
+    """What events of a workspace may use, what its runners are told, and how long it keeps its content. An event that names no
+    workspace has no policy.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    ALLOWANCE_FIELD_NUMBER: _builtins.int
+    BOTS_FIELD_NUMBER: _builtins.int
+    ACTORS_FIELD_NUMBER: _builtins.int
+    INSTRUCTIONS_FIELD_NUMBER: _builtins.int
+    RETENTION_FIELD_NUMBER: _builtins.int
+    ENABLED_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    workspace_id: _builtins.str
+    """Required. The workspace. 1 to 255 bytes."""
+    instructions: _builtins.str
+    """Optional. A text for the prompts of its runs: `GetPrompt` has it with the source `workspace`. Up to 65536 bytes."""
+    enabled: _builtins.bool
+    """Optional. Absent means true. A disabled policy limits nothing and removes nothing."""
+    revision: _builtins.int
+    """Optional. Set only by the host: counts the changes."""
+    @_builtins.property
+    def allowance(self) -> Global___Allowance:
+        """Optional. What its events may use. Absent: whatever agents are granted."""
+
+    @_builtins.property
+    def bots(self) -> _containers.RepeatedCompositeFieldContainer[Global___AllowanceOf]:
+        """Optional. What events of single bots may use, within the allowance. Ids are unique."""
+
+    @_builtins.property
+    def actors(self) -> _containers.RepeatedCompositeFieldContainer[Global___AllowanceOf]:
+        """Optional. What events of single actors may use, within the allowance. Ids are unique."""
+
+    @_builtins.property
+    def retention(self) -> Global___RetentionPolicy:
+        """Optional. How long it keeps its content. Absent: as it is set already."""
+
+    def __init__(
+        self,
+        *,
+        workspace_id: _builtins.str = ...,
+        allowance: Global___Allowance | None = ...,
+        bots: _abc.Iterable[Global___AllowanceOf] | None = ...,
+        actors: _abc.Iterable[Global___AllowanceOf] | None = ...,
+        instructions: _builtins.str = ...,
+        retention: Global___RetentionPolicy | None = ...,
+        enabled: _builtins.bool | None = ...,
+        revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "allowance", b"allowance", "enabled", b"enabled", "retention", b"retention"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "actors", b"actors", "allowance", b"allowance", "bots", b"bots", "enabled", b"enabled", "instructions", b"instructions", "retention", b"retention", "revision", b"revision", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__enabled: _TypeAlias = _typing.Literal["enabled"]  # noqa: Y015
+    _WhichOneofArgType__enabled: _TypeAlias = _typing.Literal["_enabled", b"_enabled"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__enabled) -> _WhichOneofReturnType__enabled | None: ...
+
+Global___Policy: _TypeAlias = Policy  # noqa: Y015
+
+@_typing.final
+class Allowance(_message.Message):
+    """What may be used. Each choice that is absent limits nothing, each that is empty lets nothing through."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODELS_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    KNOWLEDGE_BASES_FIELD_NUMBER: _builtins.int
+    STORAGE_FIELD_NUMBER: _builtins.int
+    PLATFORM_ACTIONS_FIELD_NUMBER: _builtins.int
+    STATE_SCOPES_FIELD_NUMBER: _builtins.int
+    HISTORY_BEYOND_CONVERSATION_FIELD_NUMBER: _builtins.int
+    history_beyond_conversation: _builtins.bool
+    """Optional. Absent means true. History of other conversations."""
+    @_builtins.property
+    def models(self) -> Global___NameSelection:
+        """Optional. Models by id."""
+
+    @_builtins.property
+    def tools(self) -> Global___NameSelection:
+        """Optional. Tools by name."""
+
+    @_builtins.property
+    def knowledge_bases(self) -> Global___NameSelection:
+        """Optional. Knowledge bases by id."""
+
+    @_builtins.property
+    def storage(self) -> Global___StorageSelection:
+        """Optional. Storage areas."""
+
+    @_builtins.property
+    def platform_actions(self) -> Global___NameSelection:
+        """Optional. Platform actions by name."""
+
+    @_builtins.property
+    def state_scopes(self) -> Global___ScopeSelection:
+        """Optional. Scopes of state."""
+
+    def __init__(
+        self,
+        *,
+        models: Global___NameSelection | None = ...,
+        tools: Global___NameSelection | None = ...,
+        knowledge_bases: Global___NameSelection | None = ...,
+        storage: Global___StorageSelection | None = ...,
+        platform_actions: Global___NameSelection | None = ...,
+        state_scopes: Global___ScopeSelection | None = ...,
+        history_beyond_conversation: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_history_beyond_conversation", b"_history_beyond_conversation", "history_beyond_conversation", b"history_beyond_conversation", "knowledge_bases", b"knowledge_bases", "models", b"models", "platform_actions", b"platform_actions", "state_scopes", b"state_scopes", "storage", b"storage", "tools", b"tools"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_history_beyond_conversation", b"_history_beyond_conversation", "history_beyond_conversation", b"history_beyond_conversation", "knowledge_bases", b"knowledge_bases", "models", b"models", "platform_actions", b"platform_actions", "state_scopes", b"state_scopes", "storage", b"storage", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__history_beyond_conversation: _TypeAlias = _typing.Literal["history_beyond_conversation"]  # noqa: Y015
+    _WhichOneofArgType__history_beyond_conversation: _TypeAlias = _typing.Literal["_history_beyond_conversation", b"_history_beyond_conversation"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__history_beyond_conversation) -> _WhichOneofReturnType__history_beyond_conversation | None: ...
+
+Global___Allowance: _TypeAlias = Allowance  # noqa: Y015
+
+@_typing.final
+class AllowanceOf(_message.Message):
+    """What may be used by one bot or actor."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    ALLOWANCE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Required. The bot's or actor's id. 1 to 255 bytes."""
+    @_builtins.property
+    def allowance(self) -> Global___Allowance:
+        """Required. What it may use."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        allowance: Global___Allowance | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allowance", b"allowance"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowance", b"allowance", "id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AllowanceOf: _TypeAlias = AllowanceOf  # noqa: Y015
+
+@_typing.final
+class NameSelection(_message.Message):
+    """A choice by name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Optional. The names. Empty: none. Each 1 to 255 bytes."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NameSelection: _TypeAlias = NameSelection  # noqa: Y015
+
+@_typing.final
+class ScopeSelection(_message.Message):
+    """A choice of scopes of state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def scopes(self) -> _containers.RepeatedScalarFieldContainer[Global___StatePolicyScope.ValueType]:
+        """Optional. The scopes. Empty: none."""
+
+    def __init__(
+        self,
+        *,
+        scopes: _abc.Iterable[Global___StatePolicyScope.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scopes", b"scopes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScopeSelection: _TypeAlias = ScopeSelection  # noqa: Y015
+
+@_typing.final
+class RetentionPolicy(_message.Message):
+    """How long a workspace keeps its content."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_AGE_FIELD_NUMBER: _builtins.int
+    MAX_ITEMS_PER_CONVERSATION_FIELD_NUMBER: _builtins.int
+    max_items_per_conversation: _builtins.int
+    """Optional. How many transcript items a conversation keeps. 0: all."""
+    @_builtins.property
+    def max_age(self) -> _duration_pb2.Duration:
+        """Optional. For how long, at least a day. Absent: for ever."""
+
+    def __init__(
+        self,
+        *,
+        max_age: _duration_pb2.Duration | None = ...,
+        max_items_per_conversation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["max_age", b"max_age"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_age", b"max_age", "max_items_per_conversation", b"max_items_per_conversation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetentionPolicy: _TypeAlias = RetentionPolicy  # noqa: Y015
+
+@_typing.final
+class DeclaredKey(_message.Message):
+    """An API key that a deployment declares, known by its name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    BOT_ID_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Required. Its name. A key that works and has this name becomes what is declared here. 1 to 255 bytes."""
+    role: Global___Role.ValueType
+    """Required. What it may do."""
+    workspace_id: _builtins.str
+    """Optional. The only workspace it may touch. Absent: all. Up to 255 bytes."""
+    bot_id: _builtins.str
+    """Optional. The only bot it may touch. Absent: all. Up to 255 bytes."""
+    secret: _builtins.str
+    """Required. Secret. The key itself. The host keeps its digest. 32 to 255 bytes."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        role: Global___Role.ValueType = ...,
+        workspace_id: _builtins.str | None = ...,
+        bot_id: _builtins.str | None = ...,
+        secret: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bot_id", b"_bot_id", "_workspace_id", b"_workspace_id", "bot_id", b"bot_id", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bot_id", b"_bot_id", "_workspace_id", b"_workspace_id", "bot_id", b"bot_id", "name", b"name", "role", b"role", "secret", b"secret", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bot_id: _TypeAlias = _typing.Literal["bot_id"]  # noqa: Y015
+    _WhichOneofArgType__bot_id: _TypeAlias = _typing.Literal["_bot_id", b"_bot_id"]  # noqa: Y015
+    _WhichOneofReturnType__workspace_id: _TypeAlias = _typing.Literal["workspace_id"]  # noqa: Y015
+    _WhichOneofArgType__workspace_id: _TypeAlias = _typing.Literal["_workspace_id", b"_workspace_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bot_id) -> _WhichOneofReturnType__bot_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__workspace_id) -> _WhichOneofReturnType__workspace_id | None: ...
+
+Global___DeclaredKey: _TypeAlias = DeclaredKey  # noqa: Y015
+
+@_typing.final
 class ApplyRequest(_message.Message):
-    """Agents and bindings to have."""
+    """What is to be there."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     AGENTS_FIELD_NUMBER: _builtins.int
     BINDINGS_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    TOOL_SERVERS_FIELD_NUMBER: _builtins.int
+    KNOWLEDGE_BASES_FIELD_NUMBER: _builtins.int
+    POLICIES_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
     dry_run: _builtins.bool
     """Optional. Default false. Say what would change, and change nothing."""
     @_builtins.property
@@ -559,16 +1190,41 @@ class ApplyRequest(_message.Message):
     def bindings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Binding]:
         """Optional. Bindings, whole. Ids are unique."""
 
+    @_builtins.property
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___Model]:
+        """Optional. Models, whole but for their API keys. Ids are unique."""
+
+    @_builtins.property
+    def tool_servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolServer]:
+        """Optional. Tool servers, whole but for their secrets. Ids are unique."""
+
+    @_builtins.property
+    def knowledge_bases(self) -> _containers.RepeatedCompositeFieldContainer[Global___KnowledgeBase]:
+        """Optional. Knowledge bases, whole. Ids are unique."""
+
+    @_builtins.property
+    def policies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Policy]:
+        """Optional. Policies, whole but for their retention. Workspaces are unique."""
+
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredKey]:
+        """Optional. API keys. Names are unique."""
+
     def __init__(
         self,
         *,
         agents: _abc.Iterable[Global___Agent] | None = ...,
         bindings: _abc.Iterable[Global___Binding] | None = ...,
         dry_run: _builtins.bool = ...,
+        models: _abc.Iterable[Global___Model] | None = ...,
+        tool_servers: _abc.Iterable[Global___ToolServer] | None = ...,
+        knowledge_bases: _abc.Iterable[Global___KnowledgeBase] | None = ...,
+        policies: _abc.Iterable[Global___Policy] | None = ...,
+        keys: _abc.Iterable[Global___DeclaredKey] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "bindings", b"bindings", "dry_run", b"dry_run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "bindings", b"bindings", "dry_run", b"dry_run", "keys", b"keys", "knowledge_bases", b"knowledge_bases", "models", b"models", "policies", b"policies", "tool_servers", b"tool_servers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -581,18 +1237,27 @@ class ApplyResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CHANGES_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Change]:
-        """Optional. One entry an object of the request, in its order."""
+        """Optional. One entry an object of the request: models, tool servers, knowledge bases, policies, agents, bindings and keys, each
+        in the request's order. The first model of a host also fills the empty model selector of the agent `default`, which is one
+        more entry.
+        """
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Optional. What is not as somebody may think, such as an agent that names a model that is not there."""
 
     def __init__(
         self,
         *,
         changes: _abc.Iterable[Global___Change] | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -609,9 +1274,9 @@ class Change(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     FIELDS_FIELD_NUMBER: _builtins.int
     object: _builtins.str
-    """Required. `agent` or `binding`."""
+    """Required. `model`, `tool_server`, `knowledge_base`, `policy`, `agent`, `binding` or `key`."""
     id: _builtins.str
-    """Required. Its id."""
+    """Required. Its id; of a policy its workspace, of a key its name."""
     kind: Global___ChangeKind.ValueType
     """Required. What became of it."""
     @_builtins.property
@@ -918,6 +1583,582 @@ class DeleteBindingResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteBindingResponse: _TypeAlias = DeleteBindingResponse  # noqa: Y015
+
+@_typing.final
+class GetModelRequest(_message.Message):
+    """Asks for a model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    """Required. Which. 1 to 255 bytes."""
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetModelRequest: _TypeAlias = GetModelRequest  # noqa: Y015
+
+@_typing.final
+class GetModelResponse(_message.Message):
+    """A model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def model(self) -> Global___Model:
+        """Required. The model."""
+
+    def __init__(
+        self,
+        *,
+        model: Global___Model | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetModelResponse: _TypeAlias = GetModelResponse  # noqa: Y015
+
+@_typing.final
+class ListModelsRequest(_message.Message):
+    """Asks for models."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Optional. Default 50, at most 100."""
+    page_token: _builtins.str
+    """Optional. From the page before. Up to 1024 bytes."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListModelsRequest: _TypeAlias = ListModelsRequest  # noqa: Y015
+
+@_typing.final
+class ListModelsResponse(_message.Message):
+    """Models, by id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODELS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Optional. Empty at the end."""
+    @_builtins.property
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___Model]:
+        """Optional. The models."""
+
+    def __init__(
+        self,
+        *,
+        models: _abc.Iterable[Global___Model] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListModelsResponse: _TypeAlias = ListModelsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteModelRequest(_message.Message):
+    """Removes a model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_ID_FIELD_NUMBER: _builtins.int
+    model_id: _builtins.str
+    """Required. Which. 1 to 255 bytes."""
+    def __init__(
+        self,
+        *,
+        model_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteModelRequest: _TypeAlias = DeleteModelRequest  # noqa: Y015
+
+@_typing.final
+class DeleteModelResponse(_message.Message):
+    """The model is gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXISTED_FIELD_NUMBER: _builtins.int
+    existed: _builtins.bool
+    """Required. Whether there was one."""
+    def __init__(
+        self,
+        *,
+        existed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteModelResponse: _TypeAlias = DeleteModelResponse  # noqa: Y015
+
+@_typing.final
+class GetToolServerRequest(_message.Message):
+    """Asks for a tool server."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_SERVER_ID_FIELD_NUMBER: _builtins.int
+    tool_server_id: _builtins.str
+    """Required. Which. 1 to 255 bytes."""
+    def __init__(
+        self,
+        *,
+        tool_server_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tool_server_id", b"tool_server_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetToolServerRequest: _TypeAlias = GetToolServerRequest  # noqa: Y015
+
+@_typing.final
+class GetToolServerResponse(_message.Message):
+    """A tool server."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_SERVER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tool_server(self) -> Global___ToolServer:
+        """Required. The tool server."""
+
+    def __init__(
+        self,
+        *,
+        tool_server: Global___ToolServer | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tool_server", b"tool_server"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tool_server", b"tool_server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetToolServerResponse: _TypeAlias = GetToolServerResponse  # noqa: Y015
+
+@_typing.final
+class ListToolServersRequest(_message.Message):
+    """Asks for tool servers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Optional. Default 50, at most 100."""
+    page_token: _builtins.str
+    """Optional. From the page before. Up to 1024 bytes."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListToolServersRequest: _TypeAlias = ListToolServersRequest  # noqa: Y015
+
+@_typing.final
+class ListToolServersResponse(_message.Message):
+    """Tool servers, by id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_SERVERS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Optional. Empty at the end."""
+    @_builtins.property
+    def tool_servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolServer]:
+        """Optional. The tool servers."""
+
+    def __init__(
+        self,
+        *,
+        tool_servers: _abc.Iterable[Global___ToolServer] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "tool_servers", b"tool_servers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListToolServersResponse: _TypeAlias = ListToolServersResponse  # noqa: Y015
+
+@_typing.final
+class DeleteToolServerRequest(_message.Message):
+    """Removes a tool server."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_SERVER_ID_FIELD_NUMBER: _builtins.int
+    tool_server_id: _builtins.str
+    """Required. Which. 1 to 255 bytes."""
+    def __init__(
+        self,
+        *,
+        tool_server_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tool_server_id", b"tool_server_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteToolServerRequest: _TypeAlias = DeleteToolServerRequest  # noqa: Y015
+
+@_typing.final
+class DeleteToolServerResponse(_message.Message):
+    """The tool server is gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXISTED_FIELD_NUMBER: _builtins.int
+    existed: _builtins.bool
+    """Required. Whether there was one."""
+    def __init__(
+        self,
+        *,
+        existed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteToolServerResponse: _TypeAlias = DeleteToolServerResponse  # noqa: Y015
+
+@_typing.final
+class GetKnowledgeBaseRequest(_message.Message):
+    """Asks for a knowledge base."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNOWLEDGE_BASE_ID_FIELD_NUMBER: _builtins.int
+    knowledge_base_id: _builtins.str
+    """Required. Which. 1 to 255 bytes."""
+    def __init__(
+        self,
+        *,
+        knowledge_base_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["knowledge_base_id", b"knowledge_base_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetKnowledgeBaseRequest: _TypeAlias = GetKnowledgeBaseRequest  # noqa: Y015
+
+@_typing.final
+class GetKnowledgeBaseResponse(_message.Message):
+    """A knowledge base."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNOWLEDGE_BASE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def knowledge_base(self) -> Global___KnowledgeBase:
+        """Required. The knowledge base."""
+
+    def __init__(
+        self,
+        *,
+        knowledge_base: Global___KnowledgeBase | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["knowledge_base", b"knowledge_base"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["knowledge_base", b"knowledge_base"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetKnowledgeBaseResponse: _TypeAlias = GetKnowledgeBaseResponse  # noqa: Y015
+
+@_typing.final
+class ListKnowledgeBasesRequest(_message.Message):
+    """Asks for knowledge bases."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Optional. Default 50, at most 100."""
+    page_token: _builtins.str
+    """Optional. From the page before. Up to 1024 bytes."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListKnowledgeBasesRequest: _TypeAlias = ListKnowledgeBasesRequest  # noqa: Y015
+
+@_typing.final
+class ListKnowledgeBasesResponse(_message.Message):
+    """Knowledge bases, by id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNOWLEDGE_BASES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Optional. Empty at the end."""
+    @_builtins.property
+    def knowledge_bases(self) -> _containers.RepeatedCompositeFieldContainer[Global___KnowledgeBase]:
+        """Optional. The knowledge bases."""
+
+    def __init__(
+        self,
+        *,
+        knowledge_bases: _abc.Iterable[Global___KnowledgeBase] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["knowledge_bases", b"knowledge_bases", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListKnowledgeBasesResponse: _TypeAlias = ListKnowledgeBasesResponse  # noqa: Y015
+
+@_typing.final
+class DeleteKnowledgeBaseRequest(_message.Message):
+    """Removes a knowledge base."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNOWLEDGE_BASE_ID_FIELD_NUMBER: _builtins.int
+    knowledge_base_id: _builtins.str
+    """Required. Which. 1 to 255 bytes."""
+    def __init__(
+        self,
+        *,
+        knowledge_base_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["knowledge_base_id", b"knowledge_base_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteKnowledgeBaseRequest: _TypeAlias = DeleteKnowledgeBaseRequest  # noqa: Y015
+
+@_typing.final
+class DeleteKnowledgeBaseResponse(_message.Message):
+    """The knowledge base is gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXISTED_FIELD_NUMBER: _builtins.int
+    existed: _builtins.bool
+    """Required. Whether there was one."""
+    def __init__(
+        self,
+        *,
+        existed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteKnowledgeBaseResponse: _TypeAlias = DeleteKnowledgeBaseResponse  # noqa: Y015
+
+@_typing.final
+class GetPolicyRequest(_message.Message):
+    """Asks for a policy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    workspace_id: _builtins.str
+    """Required. Which workspace's. 1 to 255 bytes."""
+    def __init__(
+        self,
+        *,
+        workspace_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPolicyRequest: _TypeAlias = GetPolicyRequest  # noqa: Y015
+
+@_typing.final
+class GetPolicyResponse(_message.Message):
+    """A policy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POLICY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def policy(self) -> Global___Policy:
+        """Required. The policy."""
+
+    def __init__(
+        self,
+        *,
+        policy: Global___Policy | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPolicyResponse: _TypeAlias = GetPolicyResponse  # noqa: Y015
+
+@_typing.final
+class ListPoliciesRequest(_message.Message):
+    """Asks for policies."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Optional. Default 50, at most 100."""
+    page_token: _builtins.str
+    """Optional. From the page before. Up to 1024 bytes."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPoliciesRequest: _TypeAlias = ListPoliciesRequest  # noqa: Y015
+
+@_typing.final
+class ListPoliciesResponse(_message.Message):
+    """Policies, by workspace."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POLICIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Optional. Empty at the end."""
+    @_builtins.property
+    def policies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Policy]:
+        """Optional. The policies."""
+
+    def __init__(
+        self,
+        *,
+        policies: _abc.Iterable[Global___Policy] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "policies", b"policies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPoliciesResponse: _TypeAlias = ListPoliciesResponse  # noqa: Y015
+
+@_typing.final
+class DeletePolicyRequest(_message.Message):
+    """Removes a policy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    workspace_id: _builtins.str
+    """Required. Which workspace's. 1 to 255 bytes."""
+    def __init__(
+        self,
+        *,
+        workspace_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletePolicyRequest: _TypeAlias = DeletePolicyRequest  # noqa: Y015
+
+@_typing.final
+class DeletePolicyResponse(_message.Message):
+    """The policy is gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXISTED_FIELD_NUMBER: _builtins.int
+    existed: _builtins.bool
+    """Required. Whether there was one."""
+    def __init__(
+        self,
+        *,
+        existed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletePolicyResponse: _TypeAlias = DeletePolicyResponse  # noqa: Y015
 
 @_typing.final
 class ApiKey(_message.Message):

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from runmesh.admin.v1 import admin_pb2 as runmesh_dot_admin_dot_v1_dot_admin__pb2
+from runmesh.admin.v1 import explain_pb2 as runmesh_dot_admin_dot_v1_dot_explain__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -68,6 +69,66 @@ class AdminServiceStub:
                 request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteBindingRequest.SerializeToString,
                 response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteBindingResponse.FromString,
                 _registered_method=True)
+        self.GetModel = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/GetModel',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetModelRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetModelResponse.FromString,
+                _registered_method=True)
+        self.ListModels = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/ListModels',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListModelsRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListModelsResponse.FromString,
+                _registered_method=True)
+        self.DeleteModel = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/DeleteModel',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteModelRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteModelResponse.FromString,
+                _registered_method=True)
+        self.GetToolServer = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/GetToolServer',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetToolServerRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetToolServerResponse.FromString,
+                _registered_method=True)
+        self.ListToolServers = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/ListToolServers',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListToolServersRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListToolServersResponse.FromString,
+                _registered_method=True)
+        self.DeleteToolServer = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/DeleteToolServer',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteToolServerRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteToolServerResponse.FromString,
+                _registered_method=True)
+        self.GetKnowledgeBase = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/GetKnowledgeBase',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetKnowledgeBaseRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetKnowledgeBaseResponse.FromString,
+                _registered_method=True)
+        self.ListKnowledgeBases = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/ListKnowledgeBases',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListKnowledgeBasesRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListKnowledgeBasesResponse.FromString,
+                _registered_method=True)
+        self.DeleteKnowledgeBase = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/DeleteKnowledgeBase',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteKnowledgeBaseRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteKnowledgeBaseResponse.FromString,
+                _registered_method=True)
+        self.GetPolicy = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/GetPolicy',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetPolicyRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetPolicyResponse.FromString,
+                _registered_method=True)
+        self.ListPolicies = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/ListPolicies',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListPoliciesRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListPoliciesResponse.FromString,
+                _registered_method=True)
+        self.DeletePolicy = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/DeletePolicy',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePolicyRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePolicyResponse.FromString,
+                _registered_method=True)
         self.CreateApiKey = channel.unary_unary(
                 '/runmesh.admin.v1.AdminService/CreateApiKey',
                 request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.CreateApiKeyRequest.SerializeToString,
@@ -88,6 +149,16 @@ class AdminServiceStub:
                 request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetHostRequest.SerializeToString,
                 response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetHostResponse.FromString,
                 _registered_method=True)
+        self.ExplainRun = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/ExplainRun',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_explain__pb2.ExplainRunRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_explain__pb2.ExplainRunResponse.FromString,
+                _registered_method=True)
+        self.ReplayRun = channel.unary_stream(
+                '/runmesh.admin.v1.AdminService/ReplayRun',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_explain__pb2.ReplayRunRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_explain__pb2.ReplayRunResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -98,8 +169,10 @@ class AdminServiceServicer:
     """
 
     def Apply(self, request, context):
-        """Creates and updates agents and bindings, all or none. May be repeated: what is there already stays as it is.
-        Errors: BINDING_CONFLICT when two bindings would match alike; CONFLICT when somebody else changed them meanwhile.
+        """Creates and updates agents, bindings, models, tool servers, knowledge bases, policies and keys, all or none. May be
+        repeated: what is there already stays as it is. What an agent names and is not there is a warning of the answer, and no
+        error: its runs go without it.
+        Errors: BINDING_CONFLICT when two bindings would match alike.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -141,6 +214,94 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetModel(self, request, context):
+        """Reads one model, without its API key. May be repeated.
+        Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListModels(self, request, context):
+        """Lists models by id, without their API keys. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteModel(self, request, context):
+        """Removes a model and its API key. Runs under way keep it. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetToolServer(self, request, context):
+        """Reads one tool server, without the values of its variables and headers. May be repeated.
+        Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListToolServers(self, request, context):
+        """Lists tool servers by id, without the values of their variables and headers. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteToolServer(self, request, context):
+        """Removes a tool server and its secrets. Runs under way keep its tools. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetKnowledgeBase(self, request, context):
+        """Reads one knowledge base. May be repeated.
+        Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListKnowledgeBases(self, request, context):
+        """Lists knowledge bases by id. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteKnowledgeBase(self, request, context):
+        """Removes a knowledge base. Runs under way keep it. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPolicy(self, request, context):
+        """Reads the policy of one workspace. May be repeated.
+        Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPolicies(self, request, context):
+        """Lists policies by workspace. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeletePolicy(self, request, context):
+        """Removes the policy of a workspace: nothing is limited there, and all its content is kept. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateApiKey(self, request, context):
         """Makes an API key. The key itself is in this answer and nowhere else. Repeating makes another.
         """
@@ -165,6 +326,25 @@ class AdminServiceServicer:
 
     def GetHost(self, request, context):
         """Says what host this is and how busy. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainRun(self, request, context):
+        """Explains a run: what arrived, which binding won, what was granted and by which layer, what its runner asked of the host and
+        what it said, and where the time went. May be repeated. Takes `viewer` too: it shows what that role can read of a run.
+        Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReplayRun(self, request, context):
+        """Runs the event of a run once more, in the place in its conversation where it came, as a run that names the original: on a
+        runner of choice, without side effects unless they are asked for. Streams what comes of it, as Dispatch does; a caller that
+        leaves cancels it. Repeating makes another replay. Needs `operator`.
+        Errors: NOT_FOUND, for a run or its event; INVALID_ARGUMENT for an address that cannot be called; OVERLOADED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -203,6 +383,66 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteBindingRequest.FromString,
                     response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteBindingResponse.SerializeToString,
             ),
+            'GetModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetModel,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetModelRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetModelResponse.SerializeToString,
+            ),
+            'ListModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModels,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListModelsRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'DeleteModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteModel,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteModelRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteModelResponse.SerializeToString,
+            ),
+            'GetToolServer': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetToolServer,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetToolServerRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetToolServerResponse.SerializeToString,
+            ),
+            'ListToolServers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListToolServers,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListToolServersRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListToolServersResponse.SerializeToString,
+            ),
+            'DeleteToolServer': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteToolServer,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteToolServerRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteToolServerResponse.SerializeToString,
+            ),
+            'GetKnowledgeBase': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetKnowledgeBase,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetKnowledgeBaseRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetKnowledgeBaseResponse.SerializeToString,
+            ),
+            'ListKnowledgeBases': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListKnowledgeBases,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListKnowledgeBasesRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListKnowledgeBasesResponse.SerializeToString,
+            ),
+            'DeleteKnowledgeBase': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteKnowledgeBase,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteKnowledgeBaseRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteKnowledgeBaseResponse.SerializeToString,
+            ),
+            'GetPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPolicy,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetPolicyRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetPolicyResponse.SerializeToString,
+            ),
+            'ListPolicies': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPolicies,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListPoliciesRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListPoliciesResponse.SerializeToString,
+            ),
+            'DeletePolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeletePolicy,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePolicyRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePolicyResponse.SerializeToString,
+            ),
             'CreateApiKey': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateApiKey,
                     request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.CreateApiKeyRequest.FromString,
@@ -222,6 +462,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetHost,
                     request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetHostRequest.FromString,
                     response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetHostResponse.SerializeToString,
+            ),
+            'ExplainRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainRun,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_explain__pb2.ExplainRunRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_explain__pb2.ExplainRunResponse.SerializeToString,
+            ),
+            'ReplayRun': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReplayRun,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_explain__pb2.ReplayRunRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_explain__pb2.ReplayRunResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -401,6 +651,330 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def GetModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/GetModel',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.GetModelRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.GetModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/ListModels',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.ListModelsRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/DeleteModel',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteModelRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetToolServer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/GetToolServer',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.GetToolServerRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.GetToolServerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListToolServers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/ListToolServers',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.ListToolServersRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.ListToolServersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteToolServer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/DeleteToolServer',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteToolServerRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteToolServerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetKnowledgeBase(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/GetKnowledgeBase',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.GetKnowledgeBaseRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.GetKnowledgeBaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListKnowledgeBases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/ListKnowledgeBases',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.ListKnowledgeBasesRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.ListKnowledgeBasesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteKnowledgeBase(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/DeleteKnowledgeBase',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteKnowledgeBaseRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteKnowledgeBaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/GetPolicy',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.GetPolicyRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.GetPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPolicies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/ListPolicies',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.ListPoliciesRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.ListPoliciesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeletePolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/DeletePolicy',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePolicyRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def CreateApiKey(request,
             target,
             options=(),
@@ -498,6 +1072,60 @@ class AdminService:
             '/runmesh.admin.v1.AdminService/GetHost',
             runmesh_dot_admin_dot_v1_dot_admin__pb2.GetHostRequest.SerializeToString,
             runmesh_dot_admin_dot_v1_dot_admin__pb2.GetHostResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/ExplainRun',
+            runmesh_dot_admin_dot_v1_dot_explain__pb2.ExplainRunRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_explain__pb2.ExplainRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReplayRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/ReplayRun',
+            runmesh_dot_admin_dot_v1_dot_explain__pb2.ReplayRunRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_explain__pb2.ReplayRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

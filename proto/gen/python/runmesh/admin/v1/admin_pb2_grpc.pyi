@@ -8,6 +8,7 @@ here too.
 from collections import abc as _abc
 from grpc import aio as _aio
 from runmesh.admin.v1 import admin_pb2 as _admin_pb2
+from runmesh.admin.v1 import explain_pb2 as _explain_pb2
 
 
 GRPC_GENERATED_VERSION: str
@@ -22,8 +23,10 @@ class AdminServiceStub:
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Apply: _aio.UnaryUnaryMultiCallable[_admin_pb2.ApplyRequest, _admin_pb2.ApplyResponse]
-    """Creates and updates agents and bindings, all or none. May be repeated: what is there already stays as it is.
-    Errors: BINDING_CONFLICT when two bindings would match alike; CONFLICT when somebody else changed them meanwhile.
+    """Creates and updates agents, bindings, models, tool servers, knowledge bases, policies and keys, all or none. May be
+    repeated: what is there already stays as it is. What an agent names and is not there is a warning of the answer, and no
+    error: its runs go without it.
+    Errors: BINDING_CONFLICT when two bindings would match alike.
     """
     GetAgent: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetAgentRequest, _admin_pb2.GetAgentResponse]
     """Reads one agent. May be repeated.
@@ -37,6 +40,38 @@ class AdminServiceStub:
     """Lists bindings by id. May be repeated."""
     DeleteBinding: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteBindingRequest, _admin_pb2.DeleteBindingResponse]
     """Removes a binding. May be repeated."""
+    GetModel: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetModelRequest, _admin_pb2.GetModelResponse]
+    """Reads one model, without its API key. May be repeated.
+    Errors: NOT_FOUND.
+    """
+    ListModels: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListModelsRequest, _admin_pb2.ListModelsResponse]
+    """Lists models by id, without their API keys. May be repeated."""
+    DeleteModel: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteModelRequest, _admin_pb2.DeleteModelResponse]
+    """Removes a model and its API key. Runs under way keep it. May be repeated."""
+    GetToolServer: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetToolServerRequest, _admin_pb2.GetToolServerResponse]
+    """Reads one tool server, without the values of its variables and headers. May be repeated.
+    Errors: NOT_FOUND.
+    """
+    ListToolServers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListToolServersRequest, _admin_pb2.ListToolServersResponse]
+    """Lists tool servers by id, without the values of their variables and headers. May be repeated."""
+    DeleteToolServer: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteToolServerRequest, _admin_pb2.DeleteToolServerResponse]
+    """Removes a tool server and its secrets. Runs under way keep its tools. May be repeated."""
+    GetKnowledgeBase: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetKnowledgeBaseRequest, _admin_pb2.GetKnowledgeBaseResponse]
+    """Reads one knowledge base. May be repeated.
+    Errors: NOT_FOUND.
+    """
+    ListKnowledgeBases: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListKnowledgeBasesRequest, _admin_pb2.ListKnowledgeBasesResponse]
+    """Lists knowledge bases by id. May be repeated."""
+    DeleteKnowledgeBase: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteKnowledgeBaseRequest, _admin_pb2.DeleteKnowledgeBaseResponse]
+    """Removes a knowledge base. Runs under way keep it. May be repeated."""
+    GetPolicy: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.GetPolicyResponse]
+    """Reads the policy of one workspace. May be repeated.
+    Errors: NOT_FOUND.
+    """
+    ListPolicies: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListPoliciesRequest, _admin_pb2.ListPoliciesResponse]
+    """Lists policies by workspace. May be repeated."""
+    DeletePolicy: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeletePolicyRequest, _admin_pb2.DeletePolicyResponse]
+    """Removes the policy of a workspace: nothing is limited there, and all its content is kept. May be repeated."""
     CreateApiKey: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateApiKeyRequest, _admin_pb2.CreateApiKeyResponse]
     """Makes an API key. The key itself is in this answer and nowhere else. Repeating makes another."""
     ListApiKeys: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListApiKeysRequest, _admin_pb2.ListApiKeysResponse]
@@ -47,6 +82,17 @@ class AdminServiceStub:
     """
     GetHost: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetHostRequest, _admin_pb2.GetHostResponse]
     """Says what host this is and how busy. May be repeated."""
+    ExplainRun: _aio.UnaryUnaryMultiCallable[_explain_pb2.ExplainRunRequest, _explain_pb2.ExplainRunResponse]
+    """Explains a run: what arrived, which binding won, what was granted and by which layer, what its runner asked of the host and
+    what it said, and where the time went. May be repeated. Takes `viewer` too: it shows what that role can read of a run.
+    Errors: NOT_FOUND.
+    """
+    ReplayRun: _aio.UnaryStreamMultiCallable[_explain_pb2.ReplayRunRequest, _explain_pb2.ReplayRunResponse]
+    """Runs the event of a run once more, in the place in its conversation where it came, as a run that names the original: on a
+    runner of choice, without side effects unless they are asked for. Streams what comes of it, as Dispatch does; a caller that
+    leaves cancels it. Repeating makes another replay. Needs `operator`.
+    Errors: NOT_FOUND, for a run or its event; INVALID_ARGUMENT for an address that cannot be called; OVERLOADED.
+    """
 
 class AdminServiceServicer:
     """Served by the host, called with an API key of role `operator`. The calls that only read also take role `viewer`. A key that is
@@ -60,8 +106,10 @@ class AdminServiceServicer:
         request: _admin_pb2.ApplyRequest,
         context: _aio.ServicerContext[_admin_pb2.ApplyRequest, _abc.Awaitable[_admin_pb2.ApplyResponse]],
     ) -> _abc.Awaitable[_admin_pb2.ApplyResponse]:
-        """Creates and updates agents and bindings, all or none. May be repeated: what is there already stays as it is.
-        Errors: BINDING_CONFLICT when two bindings would match alike; CONFLICT when somebody else changed them meanwhile.
+        """Creates and updates agents, bindings, models, tool servers, knowledge bases, policies and keys, all or none. May be
+        repeated: what is there already stays as it is. What an agent names and is not there is a warning of the answer, and no
+        error: its runs go without it.
+        Errors: BINDING_CONFLICT when two bindings would match alike.
         """
 
     def GetAgent(
@@ -101,6 +149,98 @@ class AdminServiceServicer:
     ) -> _abc.Awaitable[_admin_pb2.DeleteBindingResponse]:
         """Removes a binding. May be repeated."""
 
+    def GetModel(
+        self,
+        request: _admin_pb2.GetModelRequest,
+        context: _aio.ServicerContext[_admin_pb2.GetModelRequest, _abc.Awaitable[_admin_pb2.GetModelResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.GetModelResponse]:
+        """Reads one model, without its API key. May be repeated.
+        Errors: NOT_FOUND.
+        """
+
+    def ListModels(
+        self,
+        request: _admin_pb2.ListModelsRequest,
+        context: _aio.ServicerContext[_admin_pb2.ListModelsRequest, _abc.Awaitable[_admin_pb2.ListModelsResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.ListModelsResponse]:
+        """Lists models by id, without their API keys. May be repeated."""
+
+    def DeleteModel(
+        self,
+        request: _admin_pb2.DeleteModelRequest,
+        context: _aio.ServicerContext[_admin_pb2.DeleteModelRequest, _abc.Awaitable[_admin_pb2.DeleteModelResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.DeleteModelResponse]:
+        """Removes a model and its API key. Runs under way keep it. May be repeated."""
+
+    def GetToolServer(
+        self,
+        request: _admin_pb2.GetToolServerRequest,
+        context: _aio.ServicerContext[_admin_pb2.GetToolServerRequest, _abc.Awaitable[_admin_pb2.GetToolServerResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.GetToolServerResponse]:
+        """Reads one tool server, without the values of its variables and headers. May be repeated.
+        Errors: NOT_FOUND.
+        """
+
+    def ListToolServers(
+        self,
+        request: _admin_pb2.ListToolServersRequest,
+        context: _aio.ServicerContext[_admin_pb2.ListToolServersRequest, _abc.Awaitable[_admin_pb2.ListToolServersResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.ListToolServersResponse]:
+        """Lists tool servers by id, without the values of their variables and headers. May be repeated."""
+
+    def DeleteToolServer(
+        self,
+        request: _admin_pb2.DeleteToolServerRequest,
+        context: _aio.ServicerContext[_admin_pb2.DeleteToolServerRequest, _abc.Awaitable[_admin_pb2.DeleteToolServerResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.DeleteToolServerResponse]:
+        """Removes a tool server and its secrets. Runs under way keep its tools. May be repeated."""
+
+    def GetKnowledgeBase(
+        self,
+        request: _admin_pb2.GetKnowledgeBaseRequest,
+        context: _aio.ServicerContext[_admin_pb2.GetKnowledgeBaseRequest, _abc.Awaitable[_admin_pb2.GetKnowledgeBaseResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.GetKnowledgeBaseResponse]:
+        """Reads one knowledge base. May be repeated.
+        Errors: NOT_FOUND.
+        """
+
+    def ListKnowledgeBases(
+        self,
+        request: _admin_pb2.ListKnowledgeBasesRequest,
+        context: _aio.ServicerContext[_admin_pb2.ListKnowledgeBasesRequest, _abc.Awaitable[_admin_pb2.ListKnowledgeBasesResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.ListKnowledgeBasesResponse]:
+        """Lists knowledge bases by id. May be repeated."""
+
+    def DeleteKnowledgeBase(
+        self,
+        request: _admin_pb2.DeleteKnowledgeBaseRequest,
+        context: _aio.ServicerContext[_admin_pb2.DeleteKnowledgeBaseRequest, _abc.Awaitable[_admin_pb2.DeleteKnowledgeBaseResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.DeleteKnowledgeBaseResponse]:
+        """Removes a knowledge base. Runs under way keep it. May be repeated."""
+
+    def GetPolicy(
+        self,
+        request: _admin_pb2.GetPolicyRequest,
+        context: _aio.ServicerContext[_admin_pb2.GetPolicyRequest, _abc.Awaitable[_admin_pb2.GetPolicyResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.GetPolicyResponse]:
+        """Reads the policy of one workspace. May be repeated.
+        Errors: NOT_FOUND.
+        """
+
+    def ListPolicies(
+        self,
+        request: _admin_pb2.ListPoliciesRequest,
+        context: _aio.ServicerContext[_admin_pb2.ListPoliciesRequest, _abc.Awaitable[_admin_pb2.ListPoliciesResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.ListPoliciesResponse]:
+        """Lists policies by workspace. May be repeated."""
+
+    def DeletePolicy(
+        self,
+        request: _admin_pb2.DeletePolicyRequest,
+        context: _aio.ServicerContext[_admin_pb2.DeletePolicyRequest, _abc.Awaitable[_admin_pb2.DeletePolicyResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.DeletePolicyResponse]:
+        """Removes the policy of a workspace: nothing is limited there, and all its content is kept. May be repeated."""
+
     def CreateApiKey(
         self,
         request: _admin_pb2.CreateApiKeyRequest,
@@ -130,5 +270,26 @@ class AdminServiceServicer:
         context: _aio.ServicerContext[_admin_pb2.GetHostRequest, _abc.Awaitable[_admin_pb2.GetHostResponse]],
     ) -> _abc.Awaitable[_admin_pb2.GetHostResponse]:
         """Says what host this is and how busy. May be repeated."""
+
+    def ExplainRun(
+        self,
+        request: _explain_pb2.ExplainRunRequest,
+        context: _aio.ServicerContext[_explain_pb2.ExplainRunRequest, _abc.Awaitable[_explain_pb2.ExplainRunResponse]],
+    ) -> _abc.Awaitable[_explain_pb2.ExplainRunResponse]:
+        """Explains a run: what arrived, which binding won, what was granted and by which layer, what its runner asked of the host and
+        what it said, and where the time went. May be repeated. Takes `viewer` too: it shows what that role can read of a run.
+        Errors: NOT_FOUND.
+        """
+
+    def ReplayRun(
+        self,
+        request: _explain_pb2.ReplayRunRequest,
+        context: _aio.ServicerContext[_explain_pb2.ReplayRunRequest, _abc.AsyncIterator[_explain_pb2.ReplayRunResponse]],
+    ) -> _abc.AsyncIterator[_explain_pb2.ReplayRunResponse]:
+        """Runs the event of a run once more, in the place in its conversation where it came, as a run that names the original: on a
+        runner of choice, without side effects unless they are asked for. Streams what comes of it, as Dispatch does; a caller that
+        leaves cancels it. Repeating makes another replay. Needs `operator`.
+        Errors: NOT_FOUND, for a run or its event; INVALID_ARGUMENT for an address that cannot be called; OVERLOADED.
+        """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _aio.Server) -> None: ...
