@@ -36,6 +36,8 @@ _RUNNER_ID: Final = Pattern(
 _EVENT_TYPE: Final = r"[a-z0-9_]+(\.[a-z0-9_]+)+"
 _PRODUCT_ID: Final = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _CONFIG_NAME: Final = "[a-z][a-z0-9_]{0,63}"
+_SERVER_ID: Final = "[A-Za-z0-9]([_-]?[A-Za-z0-9])*"
+_WEB_ADDRESS: Final = Pattern("(https?://.+)?", "begins with `https://` or `http://`")
 
 _REQUIRED: Final = (Required(),)
 _ID: Final = (Required(), Length(1, 255))
@@ -60,6 +62,9 @@ _CHUNK: Final = (MaxSize(MIB, "chunk_bytes"),)
 _DIGEST: Final = (Required(), Digest())
 _STATE_VALUE: Final = (Required(), MaxSize(256 * KIB, "state_value_bytes"), Json())
 _APART: Final = (CheckedApart(),)
+_SECRET: Final = (Length(0, 8192),)
+_UNIQUE_IDS: Final = (Unique("id", "ids are unique"),)
+_UNIQUE_NAMES: Final = (Unique("name", "names are unique"),)
 
 _Fields = Mapping[str, tuple[Rule, ...]]
 
@@ -326,9 +331,63 @@ _ADMIN: Final[Mapping[str, _Fields]] = {
         "actor_id": _UP_TO_255,
     },
     "BindingFilter": {"field": _ID, "equals": _UP_TO_1024},
+    "Model": {
+        "id": _NAMED,
+        "name": _UP_TO_255,
+        "kind": _REQUIRED,
+        "provider": _WORD,
+        "model_name": _ID,
+        "base_url": (_WEB_ADDRESS, Length(0, 2048)),
+        "api_key": _SECRET,
+        "options_json": _JSON_OBJECT,
+    },
+    "SecretEntry": {"name": (Required(), Length(1, 128)), "value": _SECRET},
+    "ToolServer": {
+        "id": (Required(), Pattern(_SERVER_ID, f"matching `{_SERVER_ID}`"), Length(1, 32)),
+        "name": _UP_TO_255,
+        "transport": _REQUIRED,
+    },
+    "ToolCommand": {
+        "command": (Required(), Length(1, 1024)),
+        "args": (Each(Length(0, 8192)),),
+        "env": _UNIQUE_NAMES,
+    },
+    "ToolAddress": {
+        "url": (Required(), _WEB_ADDRESS, Length(1, 2048)),
+        "headers": _UNIQUE_NAMES,
+    },
+    "ToolSelection": {"names": _EACH_ID},
+    "KnowledgeBase": {
+        "id": _NAMED,
+        "name": _UP_TO_255,
+        "kind": _UP_TO_100,
+        "description": _UP_TO_2048,
+        "embedding_model": _UP_TO_255,
+    },
+    "Chunking": {"characters": (Range(0, 20000),)},
+    "Policy": {
+        "workspace_id": _ID,
+        "bots": _UNIQUE_IDS,
+        "actors": _UNIQUE_IDS,
+        "instructions": (Length(0, 65536),),
+    },
+    "AllowanceOf": {"id": _ID, "allowance": _REQUIRED},
+    "NameSelection": {"names": _EACH_ID},
+    "DeclaredKey": {
+        "name": _ID,
+        "role": _REQUIRED,
+        "workspace_id": _UP_TO_255,
+        "bot_id": _UP_TO_255,
+        "secret": (Required(), Length(32, 255)),
+    },
     "ApplyRequest": {
-        "agents": (Unique("id", "ids are unique"),),
-        "bindings": (Unique("id", "ids are unique"),),
+        "agents": _UNIQUE_IDS,
+        "bindings": _UNIQUE_IDS,
+        "models": _UNIQUE_IDS,
+        "tool_servers": _UNIQUE_IDS,
+        "knowledge_bases": _UNIQUE_IDS,
+        "policies": (Unique("workspace_id", "workspaces are unique"),),
+        "keys": _UNIQUE_NAMES,
     },
     "GetAgentRequest": {"agent_id": _ID},
     "ListAgentsRequest": {"page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},
@@ -339,6 +398,18 @@ _ADMIN: Final[Mapping[str, _Fields]] = {
         "page_token": _UP_TO_1024,
     },
     "DeleteBindingRequest": {"binding_id": _ID},
+    "GetModelRequest": {"model_id": _ID},
+    "ListModelsRequest": {"page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},
+    "DeleteModelRequest": {"model_id": _ID},
+    "GetToolServerRequest": {"tool_server_id": _ID},
+    "ListToolServersRequest": {"page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},
+    "DeleteToolServerRequest": {"tool_server_id": _ID},
+    "GetKnowledgeBaseRequest": {"knowledge_base_id": _ID},
+    "ListKnowledgeBasesRequest": {"page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},
+    "DeleteKnowledgeBaseRequest": {"knowledge_base_id": _ID},
+    "GetPolicyRequest": {"workspace_id": _ID},
+    "ListPoliciesRequest": {"page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},
+    "DeletePolicyRequest": {"workspace_id": _ID},
     "CreateApiKeyRequest": {
         "name": _ID,
         "role": _REQUIRED,

@@ -689,11 +689,11 @@ class ToolServer(_message.Message):
     """Optional. Set only by the host: counts the changes."""
     @_builtins.property
     def command(self) -> Global___ToolCommand:
-        """A program that the host starts and talks to by its standard input and output."""
+        """Optional. A program that the host starts and talks to by its standard input and output."""
 
     @_builtins.property
     def http(self) -> Global___ToolAddress:
-        """An address that answers streamable HTTP."""
+        """Optional. An address that answers streamable HTTP."""
 
     @_builtins.property
     def enabled_tools(self) -> Global___ToolSelection:
@@ -876,8 +876,8 @@ class Chunking(_message.Message):
     characters: _builtins.int
     """Optional. How long a passage is, in characters. Default 1000, at most 20000."""
     overlap_characters: _builtins.int
-    """Optional. How much of a passage the next one repeats, in characters; less than a passage. Default 100 or a tenth of a passage,
-    whichever is less.
+    """Optional. How much of a passage the next one repeats, in characters; less than a passage. Default: 100, or a tenth of a
+    passage if that is less.
     """
     def __init__(
         self,
@@ -1240,9 +1240,9 @@ class ApplyResponse(_message.Message):
     WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Change]:
-        """Optional. One entry an object of the request: models, tool servers, knowledge bases, policies, agents, bindings and keys, each
-        in the request's order. The first model of a host also fills the empty model selector of the agent `default`, which is one
-        more entry.
+        """Optional. One entry an object of the request: models, tool servers, knowledge bases, policies, agents, bindings and keys,
+        each in the request's order. The first chat model of a host also fills the empty model selector of the agent `default`,
+        which is one more entry.
         """
 
     @_builtins.property
