@@ -31,7 +31,8 @@ from host_service.registry.records import (
     ManifestFault,
     plugin_of,
 )
-from host_service.registry.selection import Selection
+from host_service.registry.selection import REMEMBERED_SESSIONS, Selection
+from host_service.registry.slot_line import SlotLine, Ticket
 
 _log = logging.getLogger("runmesh.registry")
 
@@ -53,6 +54,7 @@ class Registry:
         identity: What the host says of itself in a handshake.
         health: How often instances are looked at.
         settings_of: Gives a plugin's settings as a JSON object, or None, for its handshake.
+        remembered_sessions: Of how many sessions it is remembered where they were.
     """
 
     def __init__(
@@ -61,15 +63,16 @@ class Registry:
         identity: HostIdentity,
         health: HealthPace | None = None,
         settings_of: Callable[[str], str | None] = lambda _plugin_id: None,
+        remembered_sessions: int = REMEMBERED_SESSIONS,
     ) -> None:
         self._identity = identity
         self._health = health or HealthPace()
         self._settings_of = settings_of
         self._instances: dict[str, Instance] = {}
-        self._selection = Selection()
+        self._selection = Selection(remembered_sessions=remembered_sessions)
         self._catalogue = Catalogue()
         self._changed = Pulse()
-        self._slots: defaultdict[str, Pulse] = defaultdict(Pulse)
+        self._lines: defaultdict[str, SlotLine] = defaultdict(SlotLine)
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -108,7 +111,8 @@ class Registry:
     ) -> Instance | None:
         """Chooses an instance that takes one more run of the runner now, the least busy first.
 
-        The caller takes the slot with `Instance.acquire` before it awaits anything.
+        The caller takes the slot with `Instance.acquire` before it awaits anything. While a slot
+        is promised to somebody who waits for one, nobody else gets any: see `wait_for`.
 
         Args:
             runner_id: The runner.
@@ -116,12 +120,9 @@ class Registry:
                 one while that serves, and wait for a slot there.
             exclude: Instances that were tried and could not be reached.
         """
-        return self._selection.choose(
-            self._of_plugin(plugin_of(runner_id)),
-            runner_id=runner_id,
-            session_key=session_key,
-            exclude=exclude,
-        )
+        if self._lines[plugin_of(runner_id)].is_promised:
+            return None
+        return self._choose(runner_id, session_key, exclude)
 
     async def wait_for(
         self,
@@ -133,26 +134,38 @@ class Registry:
     ) -> Instance | None:
         """Like `pick`, but waits for what may come: a slot, or an instance that is restarted.
 
-        Waiting for a slot is unbounded (the run's deadline is the caller's); waiting while nothing
-        serves takes at most `timeout_seconds`. None as soon as there is nothing to wait for.
+        Slots are given in the order in which their takers came. Waiting for a slot is unbounded
+        (the run's deadline is the caller's); waiting while nothing serves takes at most
+        `timeout_seconds`. None as soon as there is nothing to wait for.
         """
+        line = self._lines[plugin_of(runner_id)]
+        may_look = not line.is_promised
+        ticket = line.join()
         gives_up_at: float | None = None
         now = asyncio.get_running_loop().time
-        while True:
-            chosen = self.pick(runner_id, session_key=session_key, exclude=exclude)
-            if chosen is not None:
-                return chosen
-            if self._is_full(runner_id, exclude):
-                gives_up_at = None
-            elif not self._may_come(runner_id):
-                return None
-            elif gives_up_at is None:
-                gives_up_at = now() + timeout_seconds
-            try:
-                async with asyncio.timeout_at(gives_up_at):
-                    await self._slots[plugin_of(runner_id)].wait()
-            except TimeoutError:
-                return None
+        try:
+            while True:
+                chosen = self._choose(runner_id, session_key, exclude) if may_look else None
+                if chosen is not None:
+                    return chosen
+                if self._is_full(runner_id, exclude):
+                    gives_up_at = None
+                elif not self._may_come(runner_id):
+                    return None
+                elif gives_up_at is None:
+                    gives_up_at = now() + timeout_seconds
+                self._pass_on(line, ticket, runner_id)
+                try:
+                    async with asyncio.timeout_at(gives_up_at):
+                        await line.news(ticket)
+                except TimeoutError:
+                    return None
+                may_look = True
+                line.look(ticket)
+        finally:
+            # What this one was told, and whatever slot is left, is the next one's.
+            self._pass_on(line, ticket, runner_id)
+            line.leave(ticket)
 
     async def changed(self) -> None:
         """Returns at the next change of any instance, runner or fault."""
@@ -283,6 +296,21 @@ class Registry:
     def _of_plugin(self, plugin_id: str) -> list[Instance]:
         return [each for each in self._instances.values() if each.plugin_id == plugin_id]
 
+    def _choose(
+        self, runner_id: str, session_key: str | None, exclude: Collection[Instance]
+    ) -> Instance | None:
+        return self._selection.choose(
+            self._of_plugin(plugin_of(runner_id)),
+            runner_id=runner_id,
+            session_key=session_key,
+            exclude=exclude,
+        )
+
+    def _pass_on(self, line: SlotLine, ticket: Ticket, runner_id: str) -> None:
+        """Let the next one look, as long as there is something to be had."""
+        if any(instance.takes_runs for instance in self._of_plugin(plugin_of(runner_id))):
+            line.tell_next(after=ticket)
+
     def _is_full(self, runner_id: str, exclude: Collection[Instance]) -> bool:
         return any(
             instance.state is InstanceState.SERVING
@@ -301,10 +329,10 @@ class Registry:
         )
 
     def _slot_freed(self, instance: Instance) -> None:
-        self._slots[instance.plugin_id].beat()
+        self._lines[instance.plugin_id].tell_next()
 
     def _tell(self, plugin_id: str) -> None:
-        self._slots[plugin_id].beat()
+        self._lines[plugin_id].tell_all()
         self._changed.beat()
 
     def _drop(self, instance: Instance) -> None:
@@ -315,6 +343,7 @@ class Registry:
         if instance.lost.is_set():
             return
         instance.lost.set()
+        self._selection.forget(instance)
         # The number may be another process's before long.
         instance.process_id = None
         self._stop_watching(instance)

@@ -6,14 +6,22 @@ from collections.abc import Collection, Iterable
 from host_service.registry.instance import Instance
 from host_service.registry.records import InstanceState
 
-#: Sessions of which it is remembered where they were; the longest unused is forgotten first.
-_REMEMBERED_SESSIONS = 10_000
+#: Of so many sessions it is remembered where they were, unless it is said otherwise.
+REMEMBERED_SESSIONS = 10_000
 
 
 class Selection:
-    """Chooses among instances, and remembers where sessions are."""
+    """Chooses among instances, and remembers where sessions are.
 
-    def __init__(self) -> None:
+    A session's instance is forgotten when it is lost, and when so many other sessions had a run
+    since. The session is then as a new one: its next run goes to the least busy instance.
+
+    Args:
+        remembered_sessions: How many; the longest unused is forgotten first.
+    """
+
+    def __init__(self, *, remembered_sessions: int = REMEMBERED_SESSIONS) -> None:
+        self._remembered_sessions = remembered_sessions
         self._picks = 0
         # By runner and session key: the token of the instance that had the last run. A token, so
         # that a dead instance is not kept alive by the sessions it once had.
@@ -49,6 +57,12 @@ class Selection:
             self._remember((runner_id, session_key), chosen)
         return chosen
 
+    def forget(self, instance: Instance) -> None:
+        """No session is on this instance any more: it is lost."""
+        token = instance.instance_token
+        for session in [each for each, home in self._homes.items() if home == token]:
+            del self._homes[session]
+
     def _home(
         self, serving: list[Instance], runner_id: str, session_key: str | None
     ) -> Instance | None:
@@ -60,5 +74,5 @@ class Selection:
     def _remember(self, session: tuple[str, str], instance: Instance) -> None:
         self._homes[session] = instance.instance_token
         self._homes.move_to_end(session)
-        if len(self._homes) > _REMEMBERED_SESSIONS:
+        if len(self._homes) > self._remembered_sessions:
             self._homes.popitem(last=False)

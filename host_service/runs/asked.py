@@ -9,6 +9,7 @@ from typing import Any
 
 from runmesh.v1 import manifest_pb2
 
+from host_service.agents.follow_up import RunnerKind
 from host_service.authorization.snapshot import Asked
 
 # The enums have no type in common that can be named: generated code declares them as classes and
@@ -31,6 +32,16 @@ _CAPABILITIES = tuple(
 def asked_by(manifest: manifest_pb2.RunnerManifest) -> Asked:
     """Return what a manifest asks for; values that this host does not know ask for nothing."""
     return _asked(manifest.SerializeToString(deterministic=True))
+
+
+def kind_of(manifest: manifest_pb2.RunnerManifest | None) -> RunnerKind | None:
+    """Return what a runner can do about a busy session; None for one that is not known."""
+    if manifest is None:
+        return None
+    capabilities = manifest.capabilities
+    return RunnerKind(
+        is_stateful=capabilities.stateful_session, can_be_steered=capabilities.steering
+    )
 
 
 @lru_cache(maxsize=256)

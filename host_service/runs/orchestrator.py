@@ -1,4 +1,11 @@
-"""The one entry: every run starts here, whatever brought its event."""
+"""The one entry: every run starts here, whatever brought its event.
+
+What flows where::
+
+    event ── known? ── Entry: agent, session, place, instance ── accepted in one transaction
+                                                                     |
+    caller <── durable <── told to those ahead: steer, interrupt <───┴── ActiveRun, its own task
+"""
 
 from __future__ import annotations
 
@@ -6,20 +13,20 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
-from runmesh.v1 import event_pb2
-
-from host_service.agents.agent import Agent
 from host_service.agents.directory import AgentDirectory
-from host_service.errors import NoBinding, NotFound, Unavailable
-from host_service.identity import join_key, new_id
-from host_service.runs.admission import Admission, Place
-from host_service.runs.event import Event, already_exists, known, source_name
+from host_service.agents.follow_up import FollowUp
+from host_service.errors import HostError, NotFound, Unavailable
+from host_service.runs.admission import Admission
+from host_service.runs.entry import Entry
+from host_service.runs.event import Event, already_exists
 from host_service.runs.log import Reader
 from host_service.runs.outcome import Stop
+from host_service.runs.redelivery import Deliveries, Delivery
 from host_service.runs.run import ActiveRun
 from host_service.runs.services import RunServices
+from host_service.runs.sessions import Sessions, Turn
+from host_service.runs.steering import SteeringBox
 from stores import Stores
 from stores.errors import EventConflict, StoreError
 from stores.records import Acceptance, EventRecord, RunRecord
@@ -35,15 +42,18 @@ class Started:
     """What became of an event.
 
     Attributes:
-        run: Its run, as it was stored.
-        reader: Reads the run's results from the first on; None where none was asked for, or the run
-            was there before.
+        run: The run that answers it: its own, as it was stored, or the active one that it was
+            handed to.
+        reader: Reads that run's results: of its own from the first on, of another from now on. None
+            where none was asked for, or the run was there before.
         duplicate: Whether the event was a redelivery.
+        own_run_id: Its own run: the one to end where the event is given up.
     """
 
     run: RunRecord
     reader: Reader | None
     duplicate: bool
+    own_run_id: str
 
 
 class Orchestrator:
@@ -65,9 +75,17 @@ class Orchestrator:
         admission: Admission,
     ) -> None:
         self._stores = stores
-        self._directory = directory
-        self._services = services
         self._admission = admission
+        self._sessions = Sessions()
+        self._deliveries = Deliveries(events=stores.events, ledger=stores.ledger)
+        self._entry = Entry(
+            stores=stores,
+            directory=directory,
+            services=services,
+            admission=admission,
+            sessions=self._sessions,
+            deliveries=self._deliveries,
+        )
         self._active: dict[str, ActiveRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -87,11 +105,22 @@ class Orchestrator:
         """How many callers and watchers read the active runs."""
         return sum(run.log.readers for run in self._active.values())
 
+    @property
+    def sessions(self) -> Sessions:
+        """The sessions that have runs."""
+        return self._sessions
+
+    @property
+    def deliveries(self) -> Deliveries:
+        """The events that are being accepted."""
+        return self._deliveries
+
     async def start(
         self,
         event: Event,
         *,
         agent_id: str = "",
+        follow_up: str = "",
         with_reader: bool = False,
         ends_with_caller: bool = False,
     ) -> Started:
@@ -100,148 +129,169 @@ class Orchestrator:
         Args:
             event: The event.
             agent_id: Run this agent, whatever the bindings say; empty: the bindings decide.
+            follow_up: What happens if its session is busy; empty: as the agent has it.
             with_reader: Also return a reader that misses nothing.
             ends_with_caller: Cancel the run if the caller goes away before it has its answer.
 
         Raises:
             NoBinding, BindingConflict, NotFound: No agent answers it; what matched nothing is
                 logged without a run.
+            InvalidArgument: The agent's runner cannot do what `follow_up` asks for.
             AlreadyExists: The same event was delivered with other content.
-            Overloaded: The waiting line is full.
+            Overloaded: It would have to wait, and as many runs wait as may.
+            SessionBusy: Its session is busy, and it was not to wait.
             Unavailable: The host is shutting down, or the event could not be stored.
         """
         if self._draining:
             raise Unavailable("the host is shutting down", retry_after_seconds=1)
-        binding_id, agent = await self._resolve(event, agent_id)
-        place = self._admission.enter()
-        run = self._new_run(event, agent, binding_id, place)
+        stored = await self._deliveries.join(event)
+        if stored is not None:
+            return await self._answer_again(stored)
+        delivery = self._deliveries.begin(event)
+        try:
+            run = await self._entry.admit(event, agent_id=agent_id, follow_up=follow_up)
+        except BaseException:
+            self._deliveries.end(delivery, None)
+            raise
+        if isinstance(run, RunRecord):
+            self._deliveries.end(delivery, Acceptance(run, duplicate=True))
+            return await self._answer_again(run)
+        return await self._begin(
+            run, delivery, with_reader=with_reader, ends_with_caller=ends_with_caller
+        )
+
+    async def _begin(
+        self, run: ActiveRun, delivery: Delivery, *, with_reader: bool, ends_with_caller: bool
+    ) -> Started:
+        """Have a run accepted and carried out, and return once its acceptance is durable."""
         reader = run.log.subscribe(patient=True) if with_reader else None
         accepted: asyncio.Future[Acceptance] = asyncio.get_running_loop().create_future()
-        self._spawn(self._accept_and_execute(run, accepted), run.run_id)
+        self._spawn(self._accept_and_execute(run, delivery, accepted), run.run_id)
         try:
             # A caller that goes away now loses the answer, not the run.
             acceptance = await asyncio.shield(accepted)
-        except asyncio.CancelledError:
+        except BaseException as error:
             if reader is not None:
                 reader.close()
-            if ends_with_caller:
+            if ends_with_caller and isinstance(error, asyncio.CancelledError):
                 run.stop(Stop.CANCELLED, CALLER_LEFT)
             raise
         if acceptance.duplicate:
-            return Started(self.view(acceptance.run), None, duplicate=True)
-        return Started(acceptance.run, reader, duplicate=False)
+            return await self._answer_again(acceptance.run)
+        target = self._handed_to(run)
+        if target is None:
+            return Started(acceptance.run, reader, duplicate=False, own_run_id=run.run_id)
+        if reader is not None:
+            reader.close()
+            # A caller slows only what it asked for, and that run is another one's.
+            reader = target.log.subscribe(patient=False, after=target.delivery.delivered)
+        return Started(target.view(), reader, duplicate=False, own_run_id=run.run_id)
 
-    async def _resolve(self, event: Event, agent_id: str) -> tuple[str | None, Agent]:
-        if agent_id:
-            return None, self._directory.named(agent_id)
-        try:
-            binding, agent = self._directory.resolve(event)
-        except NoBinding:
-            try:
-                await self._stores.events.append(event.record(None))
-            except EventConflict as error:
-                raise already_exists(event) from error
-            raise
-        return binding.id, agent
+    def _handed_to(self, run: ActiveRun) -> ActiveRun | None:
+        """Return the run that an event was handed to, if it was and that has not ended."""
+        is_handed = run.steered is not None and run.steered.box is not None
+        return self._target_of(run) if is_handed else None
 
-    def _new_run(
-        self, event: Event, agent: Agent, binding_id: str | None, place: Place
-    ) -> ActiveRun:
-        envelope = event.envelope
-        record = RunRecord(
-            run_id=new_id(),
-            workspace=envelope.workspace_id,
-            bot=envelope.bot_id,
-            event_source=source_name(envelope.source),
-            event_id=envelope.event_id,
-            agent_id=agent.id,
-            agent_revision=agent.revision,
-            binding_id=binding_id,
-            runner_id=agent.runner_id,
-            conversation_key=event.conversation_key,
-            session_key=session_key(event, agent),
-            created_at=event.received_at,
-            host_id=self._services.host_id,
-            host_incarnation=self._services.host_incarnation,
-            agent_snapshot=_snapshot(agent),
-            reserved_sequence=self._services.limits.reserved_numbers,
-        )
-        return ActiveRun(
-            record=record, event=event, agent=agent, place=place, services=self._services
-        )
+    def _target_of(self, run: ActiveRun) -> ActiveRun | None:
+        return self._active.get(run.accepted.steered_into or "")
+
+    async def _answer_again(self, stored: RunRecord) -> Started:
+        """Answer a redelivery: with its run, or with the one that its event was handed to."""
+        own = await self.get(stored.run_id) or stored
+        answering = await self.get(own.steered_into) if own.steered_into else None
+        return Started(answering or own, None, duplicate=True, own_run_id=own.run_id)
 
     async def _accept_and_execute(
-        self, run: ActiveRun, accepted: asyncio.Future[Acceptance]
+        self, run: ActiveRun, delivery: Delivery, accepted: asyncio.Future[Acceptance]
     ) -> None:
+        try:
+            outcome, committed = await self._accept(run)
+        except HostError as error:
+            run.abandon()
+            self._deliveries.end(delivery, None)
+            accepted.set_exception(error)
+            return
+        if outcome.duplicate:
+            run.abandon()
+            self._deliveries.end(delivery, outcome)
+            accepted.set_result(outcome)
+            return
+        self._active[run.run_id] = run
+        run.turn.settle()
+        committed.add_done_callback(
+            lambda committed: self._tell(committed, run, delivery, accepted)
+        )
+        if self._draining and run.is_waiting:
+            run.leave_waiting()
+        await run.execute(committed, outcome)
+
+    async def _accept(self, run: ActiveRun) -> tuple[Acceptance, asyncio.Future[Acceptance]]:
         event = run.event
         try:
-            await self._stores.journal.room()
-            run.begin()
             acceptance = self._stores.ledger.accept(
                 event.record(run.run_id), run.accepted, event.transcript_item(run.run_id)
             )
             run.prepare()
-            outcome = await acceptance.prepared
-        except EventConflict:
-            run.abandon()
-            accepted.set_exception(already_exists(event))
-            return
+            return await acceptance.prepared, acceptance.committed
+        except EventConflict as error:
+            raise already_exists(event) from error
         except StoreError as error:
-            run.abandon()
             _log.error("an event could not be stored: %s", error)
-            accepted.set_exception(
-                Unavailable(
-                    "the event could not be stored; nothing was started", retry_after_seconds=1
-                )
-            )
-            return
-        if outcome.duplicate:
-            run.abandon()
-            accepted.set_result(outcome)
-            return
-        self._active[run.run_id] = run
-        acceptance.committed.add_done_callback(
-            lambda committed: self._tell(committed, run, accepted)
-        )
-        await run.execute(acceptance.committed, outcome)
+            raise _not_stored() from error
 
     def _tell(
         self,
         committed: asyncio.Future[Acceptance],
         run: ActiveRun,
+        delivery: Delivery,
         accepted: asyncio.Future[Acceptance],
     ) -> None:
         """Tell the caller that the run is durable, or stop what was begun ahead of the commit."""
         if committed.exception() is not None:
-            accepted.set_exception(
-                Unavailable(
-                    "the event could not be stored; nothing was started", retry_after_seconds=1
-                )
-            )
+            self._deliveries.end(delivery, None)
+            accepted.set_exception(_not_stored())
             run.stop(Stop.STORE)
             return
         acceptance = committed.result()
-        accepted.set_result(acceptance)
         if acceptance.duplicate:
             # Another host was faster between the two attempts of a transaction that had to be
             # repeated.
             run.stop(Stop.STORE)
+        else:
+            self._tell_those_ahead(run)
+        self._deliveries.end(delivery, acceptance)
+        accepted.set_result(acceptance)
+
+    def _tell_those_ahead(self, run: ActiveRun) -> None:
+        """Do to the runs ahead of a run, which is durable by now, what it came to do."""
+        if run.steered is not None:
+            target = self._target_of(run)
+            if target is None:
+                run.steered.decide(taken_up=False)
+            else:
+                target.steering.hand(run.steered)
+        elif run.follow_up is FollowUp.INTERRUPT:
+            line = self._sessions.line(run.accepted.session_key)
+            for turn in line[: line.index(run.turn)] if run.turn in line else ():
+                self._interrupt(turn)
+
+    def _interrupt(self, turn: Turn) -> None:
+        """Stop a run that is under way, or that was itself to interrupt: the latest word counts."""
+        ahead = self._active.get(turn.run_id)
+        if ahead is not None and (not ahead.is_waiting or ahead.follow_up is FollowUp.INTERRUPT):
+            ahead.stop(Stop.FOLLOW_UP)
+
+    def steering_of(self, run_id: str) -> SteeringBox | None:
+        """Return what later events bring an active run; None if it has ended."""
+        run = self._active.get(run_id)
+        return run.steering if run is not None else None
 
     def resume(self, record: RunRecord, logged: EventRecord) -> None:
         """Start a run that was accepted before and never started, on a host that is gone."""
-        envelope = event_pb2.EventEnvelope.FromString(logged.envelope)
-        event = known(envelope, received_at=logged.received_at, digest=logged.digest)
-        agent = Agent.from_document(record.agent_snapshot.decode(), revision=record.agent_revision)
-        run = ActiveRun(
-            record=record,
-            event=event,
-            agent=agent,
-            place=self._admission.enter(beyond_limit=True),
-            services=self._services,
-        )
+        run = self._entry.take_up(record, logged)
         self._active[run.run_id] = run
         done: asyncio.Future[Acceptance] = asyncio.get_running_loop().create_future()
-        done.set_result(Acceptance(record, duplicate=False))
+        done.set_result(Acceptance(run.accepted, duplicate=False))
         self._spawn(run.execute(done, done.result()), run.run_id)
 
     async def cancel(self, run_id: str, reason: str) -> RunRecord:
@@ -305,7 +355,9 @@ class Orchestrator:
             )
             hurried.cancel()
             for run in list(self._active.values()):
-                run.stop(Stop.SHUTDOWN)
+                # What waits to be taken up leaves with the run that may do so.
+                if not run.is_waiting:
+                    run.stop(Stop.SHUTDOWN)
             await finished
         await self._stores.journal.flush()
 
@@ -327,20 +379,5 @@ async def _all_done(tasks: set[asyncio.Task[None]]) -> None:
         await asyncio.wait(set(tasks))
 
 
-@lru_cache(maxsize=256)
-def _snapshot(agent: Agent) -> bytes:
-    """Return an agent as its runs keep it; made once for each revision."""
-    return agent.to_document().encode()
-
-
-def session_key(event: Event, agent: Agent) -> str:
-    """Return what an external harness keys its own session by."""
-    envelope = event.envelope
-    return join_key(
-        envelope.workspace_id,
-        envelope.bot_id,
-        agent.id,
-        agent.runner_id,
-        envelope.conversation_id,
-        envelope.thread_id,
-    )
+def _not_stored() -> Unavailable:
+    return Unavailable("the event could not be stored; nothing was started", retry_after_seconds=1)

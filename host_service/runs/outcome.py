@@ -16,6 +16,7 @@ class Stop(StrEnum):
 
     CANCELLED = "cancelled"
     DEADLINE = "deadline"
+    FOLLOW_UP = "follow_up"
     SHUTDOWN = "shutdown"
     STORE = "store"
 
@@ -50,6 +51,12 @@ class Outcome:
                 details=dict(failure.details),
             ),
         )
+
+
+_STOPPED = {
+    Stop.SHUTDOWN: "the host is shutting down",
+    Stop.FOLLOW_UP: "a later message of its session took its place",
+}
 
 
 class RunFault(Exception):
@@ -87,10 +94,13 @@ def stopped(reason: Stop, *, said: str = "", timeout_seconds: float = 0) -> Outc
         return RunFault(
             "host.unavailable", "what the run said could not be stored", retryable=True
         ).outcome()
-    text = said or (
-        "the host is shutting down" if reason is Stop.SHUTDOWN else "the run was cancelled"
-    )
+    text = said or _STOPPED.get(reason, "the run was cancelled")
     return Outcome(RunStatus.CANCELLED, failure=Failure("cancelled", text, reason is Stop.SHUTDOWN))
+
+
+def taken_up() -> Outcome:
+    """Return the end of a run whose event another run took up."""
+    return Outcome(RunStatus.COMPLETED, completed=result_pb2.RunCompleted(finish_reason="steered"))
 
 
 def ended_by_runner(result: result_pb2.RunResult, runner_sequence: int) -> Outcome:

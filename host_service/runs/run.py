@@ -2,44 +2,44 @@
 
 A run is a task of its own: whoever asked for it may go away, and it goes on. What flows where::
 
-    execute ── its turn? an instance? ── rights frozen ── runner called ──> relay ──> Delivery
+    execute ── its fate, if it was handed to another run
+       |    ── its turn? an instance? ── rights frozen ── runner called ──> relay ──> Delivery
        |                                                                      |
        └── the end is committed, then shown  <──────── Outcome ───────────────┘
-    stop(reason): from a caller, a timer, shutdown; the runner is interrupted where it can be, else
-    its call is cancelled; the end is written all the same
+    stop(reason): from a caller, a timer, a later message, shutdown; the runner is interrupted where
+    it can be, else its call is cancelled; the end is written all the same
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from host_service.agents.agent import Agent
+from host_service.agents.follow_up import FollowUp
 from host_service.authorization.snapshot import left_out
 from host_service.errors import Unavailable
 from host_service.registry.instance import Instance
-from host_service.registry.run_stream import RunnerFault, RunStream
+from host_service.registry.run_stream import RunnerFault
 from host_service.runs.admission import Place
-from host_service.runs.checker import ProtocolFault
-from host_service.runs.context import place_in_history
+from host_service.runs.call import RunnerCall
+from host_service.runs.context import duration, place_in_history
+from host_service.runs.deadline import Deadline
 from host_service.runs.delivery import Delivery, LastWords
 from host_service.runs.event import Event
 from host_service.runs.log import ResultLog
-from host_service.runs.outcome import Outcome, RunFault, Stop, ended_by_runner, stopped
+from host_service.runs.outcome import Outcome, RunFault, Stop, stopped, taken_up
 from host_service.runs.request import PreparedCall, prepare_call
 from host_service.runs.services import RunServices
+from host_service.runs.sessions import Turn
+from host_service.runs.steering import SteeredItem, SteeringBox
+from host_service.runs.waiting import Waiting
 from stores.errors import StoreError
 from stores.records import Acceptance, RunRecord, RunStatus
 
 _log = logging.getLogger("runmesh.runs")
-
-# A runner that keeps the contract ends its stream with its terminal result. One that does not is
-# listened to for this long, so that what it sends too late can be warned of.
-_LATE_SECONDS = 0.1
 
 
 class ActiveRun:
@@ -49,20 +49,32 @@ class ActiveRun:
         record: As it is handed to the ledger.
         event: What it answers.
         agent: The agent as it was when the event was accepted.
+        turn: Its turn in its session.
         place: Its place among the runs of this host.
         services: What every run works with.
+        follow_up: How it treats those of its session that came before it.
 
     Attributes:
         delivery: Its results.
         ended: Done when its end is committed.
+        steered: What another run may take up of it; None if it was handed to none.
     """
 
     def __init__(
-        self, *, record: RunRecord, event: Event, agent: Agent, place: Place, services: RunServices
+        self,
+        *,
+        record: RunRecord,
+        event: Event,
+        agent: Agent,
+        turn: Turn,
+        place: Place,
+        services: RunServices,
+        follow_up: FollowUp = FollowUp.QUEUE,
     ) -> None:
         self.event = event
         self.agent = agent
-        self.place = place
+        self.turn = turn
+        self.follow_up = follow_up
         self.delivery = Delivery(
             run_id=record.run_id,
             runner_id=record.runner_id,
@@ -73,12 +85,21 @@ class ActiveRun:
             on_lost=lambda: self.stop(Stop.STORE),
         )
         self.ended: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
+        self.steered = (
+            SteeredItem(record.run_id, event, self.ended) if record.steered_into else None
+        )
         self._record = record
+        self._waiting = Waiting(
+            agent=agent,
+            session_key=record.session_key,
+            turn=turn,
+            place=place,
+            services=services,
+        )
         self._services = services
-        self._limits = services.limits
         self._committed: asyncio.Future[Acceptance] | None = None
         self._work: asyncio.Task[Outcome] | None = None
-        self._stream: RunStream | None = None
+        self._call: RunnerCall | None = None
         self._stop: Stop | None = None
         self._stop_text = ""
         self._interrupting: asyncio.Task[None] | None = None
@@ -87,6 +108,9 @@ class ActiveRun:
         self._token = ""
         self._begun: Instance | None = None
         self._prepared: PreparedCall | RunFault | None = None
+        self._deadline = Deadline(agent.timeout_seconds)
+        self._box: SteeringBox | None = None
+        self._is_closed = False
 
     @property
     def run_id(self) -> str:
@@ -108,6 +132,15 @@ class ActiveRun:
         """Whether its runner has not been called."""
         return not self._was_called
 
+    @property
+    def steering(self) -> SteeringBox:
+        """What later events bring it while it is under way."""
+        if self._box is None:
+            self._box = SteeringBox()
+            if self._is_closed:
+                self._box.close()
+        return self._box
+
     def view(self) -> RunRecord:
         """Return the run as it is now, with what the ledger learns only later."""
         if self.ended.done():
@@ -122,11 +155,12 @@ class ActiveRun:
 
     def stop(self, reason: Stop, text: str = "") -> None:
         """End the run from outside; the first reason holds. The run itself writes its end."""
-        if self._stop is not None or self.ended.done():
+        if self._stop is not None or self.ended.done() or self._is_taken_up:
             return
         self._stop, self._stop_text = reason, text
-        if self._stream is not None and reason is not Stop.DEADLINE and self._can_interrupt():
-            self._interrupting = asyncio.create_task(self._interrupt(self._stream, reason))
+        call, work = self._call, self._work
+        if call and work and reason is not Stop.DEADLINE and self._can_interrupt():
+            self._interrupting = asyncio.create_task(call.interrupt(reason, work))
         else:
             self._cancel_work()
 
@@ -135,16 +169,19 @@ class ActiveRun:
 
         One transaction then stores both, and a runner that may have been called before the
         acceptance was durable is never called again for it.
+
+        Raises:
+            Overloaded: It must wait for an instance, and as many runs wait as may.
         """
-        if not self.place.is_active:
+        if self.steered is not None:
             return
-        instance = self._services.registry.pick(self._record.runner_id)
+        instance = self._waiting.take_at_once()
         if instance is None:
             return
-        instance.acquire()
         self._begun = instance
         # In the ledger it does not wait any more: no other host would take it up.
         self._was_called = True
+        self._deadline.start()
         now = self._services.clock()
         timeout = self.agent.timeout_seconds
         self._record = replace(
@@ -166,7 +203,7 @@ class ActiveRun:
     def abandon(self) -> None:
         """Give back what was taken for a run that is not accepted."""
         self._give_back_begun()
-        self.place.leave()
+        self._close()
 
     def _give_back_begun(self) -> None:
         """Give back an instance that was taken at once and never called, and end its token."""
@@ -174,12 +211,17 @@ class ActiveRun:
         if instance is not None:
             if isinstance(self._prepared, PreparedCall):
                 self._token = self._prepared.run_token
+                self._prepared.state.stop_reading()
             self._let_go(instance)
 
     def leave_waiting(self) -> None:
-        """Stop waiting, with nothing written: the run stays accepted, for the next host."""
+        """Stop waiting, with nothing written: the run stays accepted, for the next host.
+
+        What another run may still take up leaves when that run has ended.
+        """
         self._leaves_waiting = True
-        self._cancel_work()
+        if self.steered is None or self.steered.fate.done():
+            self._cancel_work()
 
     async def execute(self, committed: asyncio.Future[Acceptance], prepared: Acceptance) -> None:
         """Carry the run out and write its end; whatever happens is the outcome of the run.
@@ -199,7 +241,17 @@ class ActiveRun:
             self.ended.set_exception(error)
             self.ended.exception()
         finally:
-            self.place.leave()
+            self._close()
+
+    def _close(self) -> None:
+        """Give up all that the run holds; what it was handed and did not take up goes by itself."""
+        self._is_closed = True
+        self._deadline.stop_watching()
+        if self._box is not None:
+            self._box.close()
+        if self.steered is not None:
+            self.steered.withdraw()
+        self._waiting.leave()
 
     async def _execute(self) -> None:
         if self._stop is None and not self._leaves_waiting:
@@ -209,13 +261,18 @@ class ActiveRun:
             outcome = self._stopped_outcome()
         # Stopped before its call was made: what was taken for it must not stay taken.
         self._give_back_begun()
-        if self._leaves_waiting and self.is_waiting:
+        if self._leaves_waiting and self.is_waiting and not self._is_taken_up:
             self.log.fail(
                 Unavailable("the host is shutting down; the run starts when a host is back")
             )
             self.ended.cancel()
         else:
             await self._end(outcome)
+
+    @property
+    def _is_taken_up(self) -> bool:
+        fate = self.steered.fate if self.steered is not None else None
+        return fate is not None and fate.done() and not fate.cancelled() and fate.result()
 
     async def _await_work(self, work: asyncio.Task[Outcome]) -> Outcome:
         try:
@@ -229,7 +286,9 @@ class ActiveRun:
         except Exception:  # noqa: BLE001 - whatever it is, it is the end of this run alone
             _log.exception("run %s failed inside the host", self.run_id)
             outcome = RunFault("runner.error", "the host could not carry the run out").outcome()
-        if self._stop is not None and outcome.status is not RunStatus.CANCELLED:
+        if self._stop is Stop.DEADLINE or (
+            self._stop is not None and outcome.status is not RunStatus.CANCELLED
+        ):
             # An interrupted run may still end in words of its own; it ends as what it was stopped
             # for all the same.
             outcome = self._stopped_outcome()
@@ -245,7 +304,7 @@ class ActiveRun:
     def _judge(self, outcome: Outcome) -> Outcome:
         """Turn a good end that may not be one into a failure."""
         completed = outcome.completed
-        if completed is None:
+        if completed is None or self._is_taken_up:
             return outcome
         has_spoken = self.delivery.has_spoken(completed)
         fault = self.delivery.progress.fault
@@ -259,18 +318,17 @@ class ActiveRun:
         ).outcome()
 
     async def _carry_out(self) -> Outcome:
-        if not self.place.is_active:
-            self._advance(RunStatus.QUEUED, at=self._services.clock())
-            await self.place.turn()
+        if self.steered is not None:
+            if await self.steered.fate:
+                return taken_up()
+            self._record = replace(self._record, steered_into=None)
+            if self._leaves_waiting:
+                return self._stopped_outcome()
         tried: set[Instance] = set()
         while True:
-            instance, self._begun = self._begun, None
-            if instance is None:
-                instance = await self._find_instance(tried)
-                instance.acquire()
-            self._was_called = True
+            instance = await self._take_instance(tried)
             try:
-                return await self._call(instance)
+                return await self._call_runner(instance, again=bool(tried))
             except RunnerFault as fault:
                 if not fault.never_started:
                     raise RunFault(fault.code, fault.message, retryable=fault.retryable) from fault
@@ -278,42 +336,60 @@ class ActiveRun:
             finally:
                 self._let_go(instance)
 
-    async def _find_instance(self, tried: set[Instance]) -> Instance:
-        registry, runner_id = self._services.registry, self._record.runner_id
-        instance = registry.pick(runner_id, exclude=tried)
+    async def _take_instance(self, tried: set[Instance]) -> Instance:
+        instance, self._begun = self._begun, None
         if instance is None:
             if self._record.status is RunStatus.ACCEPTED:
                 self._advance(RunStatus.QUEUED, at=self._services.clock())
-            instance = await registry.wait_for(
-                runner_id, timeout_seconds=self._limits.instance_wait_seconds, exclude=tried
-            )
-        if instance is None:
-            raise RunFault(
-                "runner.unavailable",
-                f"no instance serves {runner_id}{self._why_none()}",
-                retryable=True,
-            )
+            instance = await self._waiting.take(tried)
+        self._was_called = True
         return instance
 
-    def _why_none(self) -> str:
-        problems = {
-            each.problem
-            for each in self._services.registry.instances()
-            if each.plugin_id == self.agent.plugin_id and each.problem
-        }
-        if problems:
-            return f": {'; '.join(sorted(problems))}"
-        return "; `runmesh runners list` shows which there are"
+    async def _call_runner(self, instance: Instance, *, again: bool) -> Outcome:
+        prepared, self._prepared = self._prepared, None
+        if isinstance(prepared, RunFault):
+            raise prepared
+        if prepared is None:
+            prepared = self._prepare_call(instance)
+        self._token = prepared.run_token
+        place_in_history(prepared.request.context, self.event, self._record.latest_cursor_position)
+        self._warn_of_what_is_left_out(prepared)
+        if self._record.status is not RunStatus.RUNNING:
+            self._deadline.start()
+            self._advance(
+                RunStatus.RUNNING,
+                at=prepared.started_at,
+                deadline=prepared.deadline,
+                instance_id=instance.instance_id,
+            )
+        self._deadline.watch(lambda: self.stop(Stop.DEADLINE))
+        timeout_seconds: float | None = self.agent.timeout_seconds or None
+        if again and timeout_seconds:
+            # A second instance gets what the first one's refusal left.
+            timeout_seconds = self._deadline.left()
+            prepared.request.timeout.CopyFrom(duration(timeout_seconds or 0))
+        self.delivery.state = prepared.state
+        self.delivery.hold_to(prepared.snapshot)
+        await self._fill_state(prepared)
+        self._call = RunnerCall(
+            instance=instance,
+            prepared=prepared,
+            timeout_seconds=timeout_seconds,
+            delivery=self.delivery,
+            services=self._services,
+            on_last_word=self._deadline.stop_watching,
+        )
+        return await self._call.relay(self._committed)
 
-    async def _call(self, instance: Instance) -> Outcome:
-        call, self._prepared = self._prepared, None
-        if isinstance(call, RunFault):
-            raise call
-        begun = call is not None
-        if call is None:
-            call = self._prepare_call(instance)
-        self._token = call.run_token
-        place_in_history(call.request.context, self.event, self._record.latest_cursor_position)
+    async def _fill_state(self, prepared: PreparedCall) -> None:
+        try:
+            await prepared.state.fill(prepared.request.context)
+        except StoreError as error:
+            raise RunFault(
+                "host.unavailable", "the run's state could not be read", retryable=True
+            ) from error
+
+    def _warn_of_what_is_left_out(self, call: PreparedCall) -> None:
         if call.left_out:
             self.delivery.warn(
                 "input_left_out",
@@ -325,26 +401,6 @@ class ActiveRun:
                 f"{lost.kind.replace('_', ' ')} {lost.name!r}, which {lost.granted_by} names, "
                 "is not there any more or disabled: the run goes without it",
             )
-        if not begun:
-            self._advance(
-                RunStatus.RUNNING,
-                at=call.started_at,
-                deadline=call.deadline,
-                instance_id=instance.instance_id,
-            )
-        stream = self._stream = RunStream(
-            instance=instance,
-            request=call.request,
-            timeout_seconds=self.agent.timeout_seconds or None,
-            metadata=self._services.telemetry.outgoing(),
-        )
-        try:
-            with self._deadline():
-                return await self._relay(stream)
-        except ProtocolFault as fault:
-            raise RunFault("runner.protocol", str(fault)) from fault
-        finally:
-            stream.cancel()
 
     def _prepare_call(self, instance: Instance) -> PreparedCall:
         return prepare_call(
@@ -354,49 +410,6 @@ class ActiveRun:
             instance=instance,
             services=self._services,
         )
-
-    @contextlib.contextmanager
-    def _deadline(self) -> Iterator[None]:
-        """Stop the run when its time is up, by the host's own clock."""
-        if not self.agent.timeout_seconds:
-            yield
-            return
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(self.agent.timeout_seconds, self.stop, Stop.DEADLINE)
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-    async def _relay(self, stream: RunStream) -> Outcome:
-        while (frame := await stream.read()) is not None:
-            if self._committed is not None:
-                await self._wait_committed(self._committed)
-            terminal = await self.delivery.pass_on(frame)
-            if terminal is not None:
-                await self._listen_on(stream)
-                return ended_by_runner(terminal.result, terminal.runner_sequence)
-        raise RunFault(
-            "runner.protocol", "the runner's stream ended without run_completed or run_failed"
-        )
-
-    async def _wait_committed(self, committed: asyncio.Future[Acceptance]) -> None:
-        """Show nothing of a run that is not durable."""
-        try:
-            await asyncio.shield(committed)
-        except StoreError as error:
-            raise RunFault(
-                "host.unavailable", "the run could not be stored", retryable=True
-            ) from error
-        self._committed = None
-
-    async def _listen_on(self, stream: RunStream) -> None:
-        """Read to the end of the stream, so that what comes after the terminal result is known."""
-        # An end that is not a clean one changes nothing: the runner has had its last word.
-        with contextlib.suppress(RunnerFault, TimeoutError):
-            async with asyncio.timeout(_LATE_SECONDS):
-                while (frame := await stream.read()) is not None:
-                    self.delivery.hear_late(frame)
 
     def _advance(
         self,
@@ -410,6 +423,7 @@ class ActiveRun:
         self._record = replace(
             record,
             status=status,
+            steered_into=None,
             queued_at=at if status is RunStatus.QUEUED else record.queued_at,
             started_at=at if status is RunStatus.RUNNING else record.started_at,
             deadline=deadline or record.deadline,
@@ -429,36 +443,22 @@ class ActiveRun:
         manifest = self._services.registry.manifest(self._record.runner_id)
         return manifest is not None and manifest.capabilities.interrupt
 
-    async def _interrupt(self, stream: RunStream, reason: Stop) -> None:
-        """Let the runner stop by itself within the grace; then cancel the call."""
-        grace, work = self._limits.interrupt_grace_seconds, self._work
-        asked = asyncio.create_task(
-            stream.interrupt(run_id=self.run_id, reason=reason, grace_seconds=grace)
-        )
-        try:
-            if work is not None:
-                await asyncio.wait(
-                    {work, asked}, timeout=grace, return_when=asyncio.FIRST_COMPLETED
-                )
-                # A runner has stopped when its stream has ended, which follows its answer at once.
-                await asyncio.wait({work}, timeout=_LATE_SECONDS)
-        finally:
-            asked.cancel()
-            self._cancel_work()
-
     def _cancel_work(self) -> None:
         if self._work is not None:
             self._work.cancel()
 
     def _let_go(self, instance: Instance) -> None:
         self._services.tokens.revoke(self._token, too_late=self._stop is Stop.DEADLINE)
+        if self._call is not None:
+            self._call.close()
+            self._call = None
         instance.release()
-        self._stream = None
 
     async def _end(self, outcome: Outcome) -> None:
         """Commit the end with everything that was still to be said, then show it."""
         if self._interrupting is not None:
             self._interrupting.cancel()
+        outcome = await self.delivery.settle_last(outcome)
         words = self.delivery.last_words(outcome)
         if self._committed is not None:
             await asyncio.shield(self._committed)
@@ -475,6 +475,7 @@ class ActiveRun:
         self._record = replace(
             self.view(),
             status=end.status,
+            steered_into=self._record.steered_into if self._is_taken_up else None,
             ended_at=end.ended_at,
             failure=end.failure,
             last_sequence=end.last_sequence,

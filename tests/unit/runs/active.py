@@ -13,6 +13,7 @@ from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.outcome import Outcome
 from host_service.runs.run import ActiveRun
 from host_service.runs.services import RunServices
+from host_service.runs.sessions import Sessions
 from stores import Stores
 from stores.records import RunRecord, RunStatus
 from tests.unit.runs.samples import NOON, RUNNER, a_frame, a_result, an_agent, an_event
@@ -94,8 +95,14 @@ async def begun(
     record = a_run_record(event, **changes)
     await stores.ledger.accept(event.record("run-1"), record, event.transcript_item("run-1"))
     await stores.ledger.advance("run-1", RunStatus.RUNNING, at=NOON)
-    place = Admission(active=1, waiting=0).enter()
-    run = ActiveRun(record=record, event=event, agent=agent, place=place, services=services)
+    run = ActiveRun(
+        record=record,
+        event=event,
+        agent=agent,
+        turn=Sessions().enter("session", "run-1", in_order=True, came_at=NOON),
+        place=Admission(active=1, waiting=0).enter(),
+        services=services,
+    )
     orchestrator._active["run-1"] = run
     return Conversation(run, stores, orchestrator)
 

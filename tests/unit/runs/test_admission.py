@@ -141,7 +141,7 @@ def test_places_follow_the_rules_whatever_comes_and_goes(
                         held.remove(number)
             told.settle(limit)
             assert sorted(told.going) == [
-                number for number in active(places) if not places[number]._left
+                number for number in active(places) if not places[number].has_left
             ]
             assert (admission.active, admission.waiting) == (len(told.going), len(told.line))
 

@@ -21,9 +21,10 @@ from host_service.errors import (
 )
 from host_service.limits import Limits
 from host_service.registry import FoundBy, Instance
+from host_service.runs.entry import session_key
 from host_service.runs.event import Event, take_in
 from host_service.runs.log import Batch, Ended
-from host_service.runs.orchestrator import Orchestrator, Started, session_key
+from host_service.runs.orchestrator import Orchestrator, Started
 from host_service.runs.services import RunServices
 from stores import Stores
 from stores.errors import StoreUnavailable
@@ -70,7 +71,7 @@ async def serving(services: RunServices, tmp_path: Path) -> AsyncIterator[ServeS
 
 @pytest.fixture(autouse=True)
 async def _agents(orchestrator: Orchestrator) -> None:
-    await orchestrator._directory.apply(
+    await orchestrator._entry._directory.apply(
         [an_agent(), an_agent(id="hasty", timeout_seconds=0.05)], []
     )
 
@@ -308,7 +309,7 @@ async def test_agent_that_no_longer_fits_its_runner_fails_before_it_is_called(
 ) -> None:
     runner, instance = await serving(hello)
     odd = an_agent(id="odd", config_json='{"no_such_field": 1}')
-    await orchestrator._directory.apply([odd], [])
+    await orchestrator._entry._directory.apply([odd], [])
     _, record = await ran(orchestrator, agent_id="odd")
     assert failure(record) == "host.configuration"
     assert runner.requests == []
@@ -482,7 +483,7 @@ async def test_run_that_shall_end_with_its_caller_is_cancelled_when_that_leaves_
 async def test_caller_that_reads_slowly_slows_its_runner_and_gets_everything(
     orchestrator: Orchestrator, serving: ServeScript, services: RunServices
 ) -> None:
-    orchestrator._services = replace(
+    orchestrator._entry._services = replace(
         services, limits=replace(services.limits, reader_buffer_bytes=1)
     )
 
@@ -515,7 +516,7 @@ class _NoEnds:
 async def test_end_that_cannot_be_stored_is_shown_to_nobody(
     orchestrator: Orchestrator, serving: ServeScript, services: RunServices, stores: Stores
 ) -> None:
-    orchestrator._services = replace(services, ledger=_NoEnds(stores.ledger))
+    orchestrator._entry._services = replace(services, ledger=_NoEnds(stores.ledger))
     runner, instance = await serving(forever)
     started = await orchestrator.start(an_event(), agent_id="helper", with_reader=True)
     await asyncio.wait_for(runner.called.wait(), 5)
@@ -574,7 +575,7 @@ async def test_shutdown_leaves_waiting_runs_to_the_next_host(
     # Its plugin is starting: the run waits.
     services.registry.add(plugin_id="acme/desk", found_by=FoundBy.FOLDER, address="unix:/nowhere")
     patient = replace(services, limits=replace(services.limits, instance_wait_seconds=3600))
-    orchestrator._services = patient
+    orchestrator._entry._services = patient
     started = await orchestrator.start(an_event(), agent_id="helper", with_reader=True)
     await asyncio.wait_for(orchestrator.drain(30, asyncio.Event()), 5)
     record = await stores.ledger.get(started.run.run_id)
@@ -588,7 +589,7 @@ async def test_shutdown_leaves_waiting_runs_to_the_next_host(
 async def test_reader_that_does_not_read_does_not_hold_the_run(
     orchestrator: Orchestrator, serving: ServeScript, services: RunServices, stores: Stores
 ) -> None:
-    orchestrator._services = replace(
+    orchestrator._entry._services = replace(
         services,
         limits=replace(services.limits, reader_buffer_bytes=1, reader_patience_seconds=0.01),
     )

@@ -1,0 +1,227 @@
+"""How an event becomes a run that may go or wait; what is refused or known takes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from runmesh.v1 import event_pb2
+
+from host_service.agents.agent import Agent
+from host_service.agents.directory import AgentDirectory
+from host_service.agents.follow_up import FollowUp, choose
+from host_service.errors import HostError, NoBinding, SessionBusy
+from host_service.identity import join_key, new_id
+from host_service.runs.admission import Admission
+from host_service.runs.asked import kind_of
+from host_service.runs.event import Event, already_exists, known, source_name
+from host_service.runs.redelivery import Deliveries
+from host_service.runs.run import ActiveRun
+from host_service.runs.services import RunServices
+from host_service.runs.sessions import Sessions, Turn
+from stores import Stores
+from stores.errors import EventConflict
+from stores.records import EventRecord, RunRecord
+
+# A run takes seconds rather than milliseconds.
+_BUSY_RETRY_SECONDS = 1.0
+
+
+class Entry:
+    """Gives runs what they need, or a place to wait for it.
+
+    Args:
+        stores: Where events and runs are.
+        directory: Tells which agent answers.
+        services: What runs work with.
+        admission: How many runs may go at once.
+        sessions: The order of runs within each session.
+        deliveries: Recognises events that come again.
+    """
+
+    def __init__(
+        self,
+        *,
+        stores: Stores,
+        directory: AgentDirectory,
+        services: RunServices,
+        admission: Admission,
+        sessions: Sessions,
+        deliveries: Deliveries,
+    ) -> None:
+        self._stores = stores
+        self._directory = directory
+        self._services = services
+        self._admission = admission
+        self._sessions = sessions
+        self._deliveries = deliveries
+
+    async def admit(self, event: Event, *, agent_id: str, follow_up: str) -> ActiveRun | RunRecord:
+        """Return a run with what it needs, or with a place to wait; or the one that the event has.
+
+        A redelivery is recognised before its event takes a place in the line, and before it is
+        refused: it is answered whatever goes on.
+
+        Raises:
+            HostError: As `Orchestrator.start`.
+        """
+        try:
+            binding_id, agent = await self._resolve(event, agent_id)
+            choice = choose(
+                policy=agent.follow_up,
+                override=follow_up,
+                kind=kind_of(self._services.registry.manifest(agent.runner_id)),
+                is_message=event.type == "message.received",
+                has_session=bool(event.conversation_key),
+            )
+            key = session_key(event, agent)
+            if self._must_wait(key, choice):
+                stored = await self._deliveries.find(event)
+                if stored is not None:
+                    return stored
+            await self._stores.journal.room()
+            if choice in {FollowUp.REJECT, FollowUp.STEER}:
+                # What is there may be a redelivery on its way out.
+                await self._sessions.settle(key)
+            return self._take_in(event, agent, binding_id, key, choice)
+        except HostError:
+            stored = await self._deliveries.find(event)
+            if stored is not None:
+                return stored
+            raise
+
+    async def _resolve(self, event: Event, agent_id: str) -> tuple[str | None, Agent]:
+        if agent_id:
+            return None, self._directory.named(agent_id)
+        try:
+            binding, agent = self._directory.resolve(event)
+        except NoBinding:
+            try:
+                await self._stores.events.append(event.record(None))
+            except EventConflict as error:
+                raise already_exists(event) from error
+            raise
+        return binding.id, agent
+
+    def _must_wait(self, key: str, choice: FollowUp) -> bool:
+        is_behind = choice is not FollowUp.PARALLEL and bool(self._sessions.line(key))
+        return is_behind or not self._admission.has_free_place
+
+    def _take_in(
+        self, event: Event, agent: Agent, binding_id: str | None, key: str, choice: FollowUp
+    ) -> ActiveRun:
+        """Take a turn, a place and an instance for a run, or none of them."""
+        ahead = self._sessions.line(key)
+        if choice is FollowUp.REJECT and ahead:
+            raise _busy(ahead[0])
+        steered_into = ahead[0].run_id if choice is FollowUp.STEER and ahead else None
+        record = self._new_record(event, agent, binding_id, key, steered_into)
+        turn = self._sessions.enter(
+            key,
+            record.run_id,
+            in_order=choice is not FollowUp.PARALLEL,
+            came_at=event.received_at,
+        )
+        try:
+            place = self._admission.enter(aside=not turn.has_come)
+        except HostError:
+            turn.leave()
+            raise
+        run = ActiveRun(
+            record=record,
+            event=event,
+            agent=agent,
+            turn=turn,
+            place=place,
+            services=self._services,
+            follow_up=choice,
+        )
+        try:
+            run.begin()
+        except HostError:
+            run.abandon()
+            raise
+        return run
+
+    def _new_record(
+        self,
+        event: Event,
+        agent: Agent,
+        binding_id: str | None,
+        key: str,
+        steered_into: str | None,
+    ) -> RunRecord:
+        envelope = event.envelope
+        return RunRecord(
+            run_id=new_id(),
+            workspace=envelope.workspace_id,
+            bot=envelope.bot_id,
+            event_source=source_name(envelope.source),
+            event_id=envelope.event_id,
+            agent_id=agent.id,
+            agent_revision=agent.revision,
+            binding_id=binding_id,
+            runner_id=agent.runner_id,
+            conversation_key=event.conversation_key,
+            session_key=key,
+            created_at=event.received_at,
+            host_id=self._services.host_id,
+            host_incarnation=self._services.host_incarnation,
+            agent_snapshot=_snapshot(agent),
+            reserved_sequence=self._services.limits.reserved_numbers,
+            steered_into=steered_into,
+        )
+
+    def take_up(self, record: RunRecord, logged: EventRecord) -> ActiveRun:
+        """Return a run that was accepted before, on a host that is gone, and never started.
+
+        Runs of one session go in the order in which they came, here as there.
+        """
+        envelope = event_pb2.EventEnvelope.FromString(logged.envelope)
+        # What it was handed to is gone with that host.
+        record = replace(record, steered_into=None)
+        turn = self._sessions.enter(
+            record.session_key,
+            record.run_id,
+            in_order=True,
+            came_at=record.created_at,
+            came_before=True,
+        )
+        turn.settle()
+        return ActiveRun(
+            record=record,
+            event=known(envelope, received_at=logged.received_at, digest=logged.digest),
+            agent=Agent.from_document(
+                record.agent_snapshot.decode(), revision=record.agent_revision
+            ),
+            turn=turn,
+            place=self._admission.enter(aside=not turn.has_come, beyond_limit=True),
+            services=self._services,
+        )
+
+
+@lru_cache(maxsize=256)
+def _snapshot(agent: Agent) -> bytes:
+    """Return an agent as its runs keep it; made once for each revision."""
+    return agent.to_document().encode()
+
+
+def _busy(ahead: Turn) -> SessionBusy:
+    return SessionBusy(
+        "the session has a run that has not ended, and the event was not to wait for it",
+        facts={"run_id": ahead.run_id},
+        retry_after_seconds=_BUSY_RETRY_SECONDS,
+    )
+
+
+def session_key(event: Event, agent: Agent) -> str:
+    """Return what an external harness keys its own session by."""
+    envelope = event.envelope
+    return join_key(
+        envelope.workspace_id,
+        envelope.bot_id,
+        agent.id,
+        agent.runner_id,
+        envelope.conversation_id,
+        envelope.thread_id,
+    )
