@@ -14,6 +14,7 @@ from host_service.errors import AlreadyExists, FieldFault, InvalidArgument, Payl
 from host_service.identity import join_key, new_id
 from host_service.limits import Limits
 from host_service.runs.artifact_refs import artifact_ids
+from host_service.runs.transcript import item_of_input
 from host_service.validation.adapter_extra import filter_adapter_extra
 from host_service.validation.digest import event_digest
 from stores.records import EventRecord, TranscriptItem
@@ -106,18 +107,10 @@ class Event:
         envelope = self.envelope
         if not self.conversation_key or not self.is_spoken:
             return None
-        return TranscriptItem(
-            transcript_id=new_id(),
+        return item_of_input(
+            envelope,
             conversation_key=self.conversation_key,
-            workspace=envelope.workspace_id,
-            bot=envelope.bot_id,
-            event_id=envelope.event_id,
             run_id=run_id,
-            role="user",
-            kind="message",
-            text=envelope.input.text if envelope.input.HasField("text") else None,
-            content=envelope.input.SerializeToString(),
-            actor=envelope.actor.SerializeToString() if envelope.HasField("actor") else None,
             created_at=self.received_at,
         )
 

@@ -12,6 +12,7 @@ from host_service.identity import new_id
 from host_service.runs.checker import Numbered
 from host_service.runs.event import Event
 from host_service.runs.progress import Progress
+from host_service.runs.transcript import item_of_message
 from stores.records import LogEntry, ResultRecord, TranscriptItem, Usage
 
 # Results that are facts of the event log beside being results.
@@ -62,13 +63,17 @@ class Projector:
             return self._message(result.message_completed)
         if kind == "artifact_created":
             self.said_something = True
-            if result.artifact_created.HasField("ref"):
-                self._artifacts.append(result.artifact_created.ref)
+            self._attach(result.artifact_created.ref)
         elif kind == "action_requested":
             self.said_something = True
         elif kind == "usage_reported":
             self.note_usage(result.usage_reported.usage, replace=False)
         return Projection()
+
+    def _attach(self, ref: types_pb2.ArtifactRef) -> None:
+        """Let an artifact wait for the next message; one that waits already does so once."""
+        if all(ref.artifact_id != each.artifact_id for each in self._artifacts):
+            self._artifacts.append(ref)
 
     def note_usage(self, reported: Iterable[types_pb2.TokenUsage], *, replace: bool) -> None:
         """Take in usage: of the models named, or of all where it is the final word."""
@@ -134,21 +139,16 @@ class Projector:
     def _item(self, completed: result_pb2.MessageCompleted) -> TranscriptItem | None:
         if not self._event.conversation_key:
             return None
-        envelope, message = self._event.envelope, completed.message
-        return TranscriptItem(
-            transcript_id=new_id(),
+        envelope = self._event.envelope
+        return item_of_message(
+            completed,
             conversation_key=self._event.conversation_key,
             workspace=envelope.workspace_id,
             bot=envelope.bot_id,
             event_id=envelope.event_id,
             run_id=self._run_id,
             runner_id=self._runner_id,
-            role="assistant",
-            kind="message",
-            text="".join(part.text for part in message.parts),
-            content=message.SerializeToString(),
             created_at=datetime.now(UTC),
-            incomplete=completed.incomplete,
         )
 
 

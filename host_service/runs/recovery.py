@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 
 from runmesh.v1 import result_pb2, types_pb2
 
-from host_service.identity import new_id
 from host_service.limits import Limits
 from host_service.runs.orchestrator import Orchestrator
+from host_service.runs.transcript import item_of_message
 from stores import Stores
 from stores.errors import StoreError
 from stores.records import (
@@ -191,20 +191,15 @@ class Recovery:
     ) -> TranscriptItem | None:
         if not run.conversation_key:
             return None
-        return TranscriptItem(
-            transcript_id=new_id(),
+        return item_of_message(
+            completed,
             conversation_key=run.conversation_key,
             workspace=run.workspace,
             bot=run.bot,
             event_id=run.event_id,
             run_id=run.run_id,
             runner_id=run.runner_id,
-            role="assistant",
-            kind="message",
-            text="".join(part.text for part in completed.message.parts),
-            content=completed.message.SerializeToString(),
             created_at=now,
-            incomplete=True,
         )
 
     def _lease_until(self) -> datetime:

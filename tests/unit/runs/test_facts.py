@@ -10,6 +10,7 @@ from host_service.runs.checker import Numbered
 from host_service.runs.event import Event
 from host_service.runs.facts import Projector, log_entries, result_record, usage_record
 from host_service.runs.progress import Progress
+from host_service.runs.transcript import item_message
 from stores.records import TranscriptItem, Usage
 from tests.unit.runs.samples import (
     NOON,
@@ -83,7 +84,7 @@ def created(id: str) -> result_pb2.ArtifactCreated:
 
 def attached(items: Sequence[TranscriptItem]) -> list[list[str]]:
     """Return the ids of the artifacts of each message."""
-    messages = [types_pb2.ChatMessage.FromString(item.content) for item in items]
+    messages = [item_message(item) for item in items]
     return [[artifact.artifact_id for artifact in each.artifacts] for each in messages]
 
 
@@ -95,7 +96,8 @@ def test_completed_message_becomes_an_item_of_its_conversation() -> None:
     assert (item.run_id, item.runner_id, item.event_id) == ("run-1", RUNNER, "event-1")
     assert (item.workspace, item.bot) == ("acme", "desk")
     assert item.conversation_key == story.event.conversation_key
-    assert types_pb2.ChatMessage.FromString(item.content) == a_message("你好", id="m")
+    shown = item_message(item)
+    assert (shown.text, list(shown.parts), shown.run_id) == ("你好", [], "run-1")
 
 
 def test_message_of_an_event_without_a_conversation_is_no_item() -> None:
@@ -345,4 +347,4 @@ def test_event_itself_is_an_item_only_when_it_says_something_in_a_conversation()
     assert (item.role, item.text, item.run_id) == ("user", "hello", "run-1")
     assert an_event(input=None).transcript_item("run-1") is None
     assert an_event(conversation_id="", thread_id="").transcript_item("run-1") is None
-    assert item.content == an_envelope().input.SerializeToString()
+    assert item_message(item).actor == an_envelope().actor
