@@ -35,6 +35,7 @@ from host_service.capabilities.knowledge import Knowledge
 from host_service.capabilities.models import Models
 from host_service.capabilities.offered import Capabilities
 from host_service.capabilities.state import State
+from host_service.capabilities.steering import Steering
 from host_service.capabilities.storage import Storage
 from host_service.capabilities.tools import Tools
 from host_service.capabilities.uploads import Uploads
@@ -62,6 +63,7 @@ from host_service.registry.schemas import ConfigSchemas
 from host_service.registry.static_runners import StaticRunners
 from host_service.requests import RequestCheck
 from host_service.runs.admission import Admission
+from host_service.runs.asked import kind_of
 from host_service.runs.intake import EventIntake
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.recovery import Recovery
@@ -243,7 +245,11 @@ class _Builder:
         server = grpc.aio.server(interceptors=(edge,), options=SERVER_OPTIONS)
         grpc_address, socket_address = self._bind(server)
         schemas = ConfigSchemas(registry=registry)
-        directory = AgentDirectory(catalogue=stores.catalogue, schema_of=schemas.of)
+        directory = AgentDirectory(
+            catalogue=stores.catalogue,
+            schema_of=schemas.of,
+            kind_of=lambda runner_id: kind_of(registry.manifest(runner_id)),
+        )
         services = self._run_services(stores, registry, schemas, tokens, socket_address, directory)
         orchestrator = Orchestrator(
             stores=stores,
@@ -257,7 +263,9 @@ class _Builder:
             gateway=self._gateway(orchestrator, stores),
             admin=self._admin(directory, stores, callers, schemas, orchestrator, edge),
             discovery=DiscoveryServicer(registry=registry),
-            host_api=HostAPIServicer(gate=gate, capabilities=self._capabilities(stores)),
+            host_api=HostAPIServicer(
+                gate=gate, capabilities=self._capabilities(stores, orchestrator)
+            ),
             health_servicer=health_servicer,
         )
         await self._prepare_agents(directory)
@@ -272,7 +280,10 @@ class _Builder:
         return self._announce(grpc_address, socket_address, http_address, stores)
 
     async def _start_plugins(self) -> tuple[Registry, Supervisor]:
-        registry = Registry(identity=HostIdentity(self._host_id, "runmesh", __version__))
+        registry = Registry(
+            identity=HostIdentity(self._host_id, "runmesh", __version__),
+            remembered_sessions=self._limits.remembered_sessions,
+        )
         self._stack.push_async_callback(registry.close)
         static = StaticRunners(registry=registry, insecure=self._settings.insecure)
         self._stack.push_async_callback(static.close)
@@ -320,6 +331,7 @@ class _Builder:
         return RunServices(
             ledger=stores.ledger,
             state=stores.state,
+            artifacts=stores.artifacts,
             registry=registry,
             schemas=schemas,
             tokens=tokens,
@@ -382,7 +394,7 @@ class _Builder:
     def _uploads(self, stores: Stores) -> Uploads:
         return Uploads(artifacts=stores.artifacts, limits=self._limits, clock=now)
 
-    def _capabilities(self, stores: Stores) -> Capabilities:
+    def _capabilities(self, stores: Stores, orchestrator: Orchestrator) -> Capabilities:
         return Capabilities(
             models=Models(),
             tools=Tools(),
@@ -392,6 +404,7 @@ class _Builder:
             ),
             state=State(store=stores.state, pages=self._pages, limits=self._limits),
             storage=Storage(store=stores.storage, pages=self._pages),
+            steering=Steering(box_of=orchestrator.steering_of, clock=now),
         )
 
     async def _prepare_agents(self, directory: AgentDirectory) -> None:

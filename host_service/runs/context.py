@@ -11,6 +11,7 @@ from runmesh.v1 import context_pb2, event_pb2, types_pb2
 
 from host_service.agents.agent import Agent
 from host_service.authorization.snapshot import Snapshot
+from host_service.runs.artifact_refs import brings_artifacts, hand_to_run
 from host_service.runs.event import Event
 from host_service.runs.given import resources_of
 
@@ -52,7 +53,7 @@ def build_context(
     context = context_pb2.RunContext(
         run_id=run_id,
         trigger=context_pb2.Trigger(type=envelope.type, source=envelope.source),
-        event=_event_context(envelope),
+        event=event_context(envelope),
         input=envelope.input,
         delivery=envelope.delivery
         if envelope.HasField("delivery")
@@ -76,11 +77,28 @@ def build_context(
         context.subject.CopyFrom(envelope.subject)
     if envelope.HasField("adapter_extra_json"):
         context.adapter_json = envelope.adapter_extra_json
-    left_out = 0 if "multimodal_input" in snapshot.capabilities else _keep_text(context.input)
-    return context, left_out
+    return context, _fit(context.input, envelope, snapshot)
 
 
-def _event_context(envelope: event_pb2.EventEnvelope) -> context_pb2.EventContext:
+def fitting_input(
+    envelope: event_pb2.EventEnvelope, snapshot: Snapshot
+) -> tuple[event_pb2.EventInput, int]:
+    """Return an event's input as a run gets it, and how many parts of it were left out."""
+    content = event_pb2.EventInput()
+    content.CopyFrom(envelope.input)
+    return content, _fit(content, envelope, snapshot)
+
+
+def _fit(
+    content: event_pb2.EventInput, envelope: event_pb2.EventEnvelope, snapshot: Snapshot
+) -> int:
+    if brings_artifacts(envelope):
+        hand_to_run(content, snapshot)
+    return 0 if "multimodal_input" in snapshot.capabilities else _keep_text(content)
+
+
+def event_context(envelope: event_pb2.EventEnvelope) -> context_pb2.EventContext:
+    """Return what a runner is told of an event beside its input."""
     context = context_pb2.EventContext(
         event_id=envelope.event_id,
         type=envelope.type,

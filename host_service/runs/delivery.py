@@ -4,6 +4,7 @@ What flows where::
 
     frame ── check, number ──┬── plain deltas ── noted (text in progress) ──┬──> log ──> readers
                              └── the rest ── projected ──> ledger (journal) ┘
+                             └── with files: stored first, what follows waits behind them
     timer, size ── text in progress ──> ledger (checkpoints)
     end ── messages to complete, terminal result ──> committed, and only then ──> log
 
@@ -22,13 +23,16 @@ from datetime import datetime
 
 from runmesh.v1 import result_pb2, run_pb2
 
+from host_service.authorization.snapshot import Snapshot
 from host_service.registry.run_stream import Frame
+from host_service.runs.artifact_refs import has_artifacts
+from host_service.runs.artifacts import RunArtifacts, needs_settling
 from host_service.runs.checker import TERMINAL, Numbered, ProtocolFault, ResultChecker
 from host_service.runs.checkpoints import Checkpoints
 from host_service.runs.event import Event
 from host_service.runs.facts import Projector, log_entries, result_record, says_something
 from host_service.runs.log import Batch, ResultLog
-from host_service.runs.outcome import Outcome
+from host_service.runs.outcome import Outcome, RunFault
 from host_service.runs.progress import Progress
 from host_service.runs.services import RunServices
 from host_service.runs.state import RunState, UpdateRefused
@@ -100,6 +104,7 @@ class Delivery:
         self.progress = Progress(find_fault=self._checker.find_fault)
         self.uncommitted: deque[result_pb2.RunResult] = deque()
         self.state: RunState | None = None
+        self._artifacts: RunArtifacts | None = None
         self.first_delta_at: datetime | None = None
         self.delivered = 0
         self._projector = Projector(
@@ -121,6 +126,15 @@ class Delivery:
         """What somebody should know, oldest first, up to as many as are kept."""
         return tuple(self._warnings)
 
+    def hold_to(self, snapshot: Snapshot) -> None:
+        """Hold what the run says to its frozen rights; to be called before its runner is."""
+        self._artifacts = RunArtifacts(
+            snapshot=snapshot,
+            store=self._services.artifacts,
+            clock=self._services.clock,
+            warn=self.warn,
+        )
+
     def warn(self, code: str, text: str) -> None:
         """Note something that somebody should know and that does not end the run."""
         _log.debug("run %s: %s: %s", self._run_id, code, text)
@@ -139,12 +153,12 @@ class Delivery:
         if texts is not None and frame.response is not None:
             self.progress.note_texts(self._checker.delivered - len(texts) + 1, texts)
             self._check_progress()
-            await self._show(frame.response, has_text=True)
+            await self._show(frame.response, has_text=True, through=self._checker.delivered)
             self._checkpoints.grew(frame.size_bytes)
             return None
         if self._checker.number_plain_deltas(frame) and frame.response is not None:
             self._note(frame.response.results)
-            await self._show(frame.response, has_text=True)
+            await self._show(frame.response, has_text=True, through=self._checker.delivered)
             self._checkpoints.grew(frame.size_bytes)
             return None
         checked = self._checker.check(frame)
@@ -161,6 +175,20 @@ class Delivery:
         self._checker.check(frame)
 
     async def _pass_on_mixed(self, numbered: list[Numbered]) -> None:
+        ready: list[Numbered] = []
+        for each in numbered:
+            if needs_settling(each.result, each.kind):
+                # What came before is shown at once; what comes after keeps its place.
+                await self._pass_on_ready(ready)
+                ready = []
+                if not await self._settled.settle(each.result):
+                    continue
+            ready.append(each)
+        await self._pass_on_ready(ready)
+
+    async def _pass_on_ready(self, numbered: list[Numbered]) -> None:
+        if not numbered:
+            return
         durable = []
         for each in numbered:
             if each.kind == "message_delta":
@@ -169,7 +197,17 @@ class Delivery:
                 durable.append(each)
                 self._keep(each)
         response = run_pb2.RunResponse(results=[each.result for each in numbered])
-        await self._show(response, has_text=len(durable) < len(numbered))
+        await self._show(
+            response,
+            has_text=len(durable) < len(numbered),
+            through=numbered[-1].result.sequence,
+        )
+
+    @property
+    def _settled(self) -> RunArtifacts:
+        # Results come of a runner, which is called once the rights are frozen.
+        assert self._artifacts is not None  # noqa: S101
+        return self._artifacts
 
     def _keep(self, numbered: Numbered) -> None:
         """Hand a durable result, and what it leaves beside itself, to the journal."""
@@ -215,8 +253,8 @@ class Delivery:
                 f"messages in progress have {size} characters and more; the limit is {limit}"
             )
 
-    async def _show(self, response: run_pb2.RunResponse, *, has_text: bool) -> None:
-        self.delivered = self._checker.delivered
+    async def _show(self, response: run_pb2.RunResponse, *, has_text: bool, through: int) -> None:
+        self.delivered = through
         if has_text:
             if self.first_delta_at is None:
                 self.first_delta_at = self._services.clock()
@@ -273,6 +311,25 @@ class Delivery:
             or says_something(completed.message)
             or any(each.has_content for each in self.progress.messages())
         )
+
+    async def settle_last(self, outcome: Outcome) -> Outcome:
+        """Store the files in messages that the end completes.
+
+        Returns:
+            The outcome, or a failure in the place of a good one where a file could not be stored.
+        """
+        artifacts, completed = self._artifacts, outcome.completed
+        if artifacts is None:
+            return outcome
+        try:
+            if completed is not None and has_artifacts(completed.message):
+                await artifacts.settle_message(completed.message)
+            for message in self.progress.messages():
+                if message.parts:
+                    await artifacts.settle_parts(message.parts)
+        except RunFault as fault:
+            return fault.outcome() if completed is not None else outcome
+        return outcome
 
     def last_words(self, outcome: Outcome) -> LastWords:
         """Return the end of the run, with every message that is still to be completed."""

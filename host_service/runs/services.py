@@ -13,6 +13,7 @@ from host_service.registry.registry import Registry
 from host_service.registry.schemas import ConfigSchemas
 from host_service.telemetry import Telemetry
 from host_service.validation import Validator
+from stores.artifacts import Artifacts
 from stores.ledger import RunLedger
 from stores.state import State
 
@@ -24,6 +25,7 @@ class RunServices:
     Attributes:
         ledger: Where runs are written.
         state: Where state is.
+        artifacts: Where files are.
         registry: Where instances are found.
         schemas: Know what runners' configurations must be.
         tokens: Issues and revokes run tokens.
@@ -40,6 +42,7 @@ class RunServices:
 
     ledger: RunLedger
     state: State
+    artifacts: Artifacts
     registry: Registry
     schemas: ConfigSchemas
     tokens: RunTokens

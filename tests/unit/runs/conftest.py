@@ -32,6 +32,7 @@ async def services(stores: Stores, limits: Limits) -> AsyncIterator[RunServices]
     yield RunServices(
         ledger=stores.ledger,
         state=stores.state,
+        artifacts=stores.artifacts,
         registry=registry,
         schemas=ConfigSchemas(registry=registry),
         tokens=RunTokens(limits=Limits()),

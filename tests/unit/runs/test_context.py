@@ -192,7 +192,38 @@ def test_runner_that_takes_text_only_is_handed_text_only_and_the_event_stays_who
 def test_runner_that_takes_more_than_text_is_handed_all_of_it() -> None:
     context, left_out = built(an_event(input=_pictures()))
     assert left_out == 0
+    del context.input.attachments[0].permissions[:]
     assert context.input == _pictures()
+
+
+@pytest.mark.parametrize(
+    "granted",
+    [
+        (),
+        (types_pb2.ARTIFACT_PERMISSION_METADATA,),
+        (types_pb2.ARTIFACT_PERMISSION_METADATA, types_pb2.ARTIFACT_PERMISSION_READ),
+    ],
+)
+def test_files_say_what_the_run_may_do_with_them(
+    granted: tuple[types_pb2.ArtifactPermission.ValueType, ...],
+) -> None:
+    words = {types_pb2.ArtifactPermission.Name(each).rpartition("_")[2] for each in granted}
+    manifest = manifest_pb2.RunnerManifest(
+        capabilities=manifest_pb2.RunnerCapabilities(multimodal_input=True),
+        permissions=manifest_pb2.RunnerPermissions(
+            artifacts=[
+                manifest_pb2.ArtifactAccess.Value(f"ARTIFACT_ACCESS_{word}") for word in words
+            ]
+        ),
+    )
+    ref = types_pb2.ArtifactRef(artifact_id="a", permissions=[types_pb2.ARTIFACT_PERMISSION_READ])
+    said = event_pb2.EventInput(parts=[types_pb2.ContentPart(artifact=ref)], attachments=[ref])
+    event = an_event(input=said)
+    context, _ = built(event, manifest=manifest)
+    assert tuple(context.input.attachments[0].permissions) == granted
+    assert tuple(context.input.parts[0].artifact.permissions) == granted
+    # The stored event says what its readers may do, whatever one run may.
+    assert event.envelope.input == said
 
 
 def test_deadline_is_told_as_a_time_and_as_a_duration_or_not_at_all() -> None:
