@@ -16,7 +16,6 @@ from host_service.errors import (
     HostError,
     InvalidArgument,
     NotFound,
-    NotImplementedHere,
     Unauthorized,
 )
 from host_service.interceptors import Context, current_caller, refuse_missing
@@ -77,7 +76,6 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
     ) -> None:
         """Start a run and stream what comes of it."""
         self._check.require(request)
-        _refuse_follow_up(request.follow_up)
         ends_with_caller = request.on_disconnect == gateway_pb2.ON_DISCONNECT_CANCEL
         started = await self._start(
             request,
@@ -102,7 +100,7 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
                 await context.write(_dispatch_item(item, duplicate=started.duplicate))
         except asyncio.CancelledError:
             if ends_with_caller:
-                self._orchestrator.give_up(run.run_id, CALLER_LEFT)
+                self._orchestrator.give_up(started.own_run_id, CALLER_LEFT)
             raise
         finally:
             if started.reader is not None:
@@ -113,7 +111,6 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
     ) -> gateway_pb2.SubmitEventResponse:
         """Start a run and answer with it."""
         self._check.require(request)
-        _refuse_follow_up(request.follow_up)
         started = await self._start(request)
         return gateway_pb2.SubmitEventResponse(
             run=wire.run_message(started.run, duplicate=started.duplicate)
@@ -209,6 +206,8 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
             return await self._orchestrator.start(
                 event,
                 agent_id=request.agent_id,
+                # A value of a later version is as good as none.
+                follow_up=wire.enum_word(gateway_pb2.FollowUp, request.follow_up),
                 with_reader=with_reader,
                 ends_with_caller=ends_with_caller,
             )
@@ -269,11 +268,3 @@ def _within_reach(caller: Caller, envelope: event_pb2.EventEnvelope) -> None:
                 if value is not None
             )
         )
-
-
-def _refuse_follow_up(follow_up: gateway_pb2.FollowUp.ValueType) -> None:
-    # Runs of one session go side by side until sessions are kept; to promise another order would be
-    # untrue. A value of a later version is as good as none.
-    word = wire.enum_word(gateway_pb2.FollowUp, follow_up)
-    if word not in {"", "parallel"}:
-        raise NotImplementedHere(f"follow_up {word}")

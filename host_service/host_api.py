@@ -164,3 +164,17 @@ class HostAPIServicer(host_api_pb2_grpc.HostAPIServiceServicer):
         """List keys of storage."""
         work = self._offered.storage.list
         return await self._gate.answer("ListStorage", current_access(), request, work)
+
+    async def PullSteering(  # type: ignore[override]
+        self, request: pb.PullSteeringRequest, context: Context
+    ) -> None:
+        """Stream what comes for the run while it is under way."""
+        work = self._offered.steering.pull
+        await self._gate.stream("PullSteering", current_access(), request, work, context.write)
+
+    async def AcknowledgeSteering(
+        self, request: pb.AcknowledgeSteeringRequest, context: Context
+    ) -> pb.AcknowledgeSteeringResponse:
+        """Take note of what the run took up."""
+        work = self._offered.steering.acknowledge
+        return await self._gate.answer("AcknowledgeSteering", current_access(), request, work)

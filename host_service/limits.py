@@ -37,6 +37,8 @@ class Limits:
         config_bytes: An agent's configuration, as JSON.
         active_runs: Runs that are under way at once.
         waiting_runs: Accepted runs that wait for their turn.
+        remembered_sessions: Sessions of stateful runners whose instance is remembered; the longest
+            unused is forgotten first, and goes to the least busy instance then.
         instance_wait_seconds: How long a run waits for an instance while one restarts.
         interrupt_grace_seconds: How long a runner may take to stop by itself.
         shutdown_grace_seconds: How long runs under way may go on after SIGTERM.
@@ -57,6 +59,10 @@ class Limits:
         range_bytes: One range of an artifact.
         chunk_bytes: One chunk of an artifact's stream.
         artifact_bytes: One artifact.
+        artifact_collection_seconds: How often a host looks for artifacts that have expired and for
+            bytes that none refers to.
+        artifact_grace_seconds: How long nobody may have touched such bytes before they go; longer
+            than any upload needs to store them.
         state_value_bytes: A value of state, as JSON.
         state_snapshot_bytes: The state that a run starts with.
         storage_value_bytes: A value of storage.
@@ -73,6 +79,7 @@ class Limits:
     config_bytes: int = 256 * KIB
     active_runs: int = 256
     waiting_runs: int = 1024
+    remembered_sessions: int = 10_000
     instance_wait_seconds: float = 10.0
     interrupt_grace_seconds: float = 5.0
     shutdown_grace_seconds: float = 30.0
@@ -93,6 +100,8 @@ class Limits:
     range_bytes: int = MIB
     chunk_bytes: int = MIB
     artifact_bytes: int = 1024 * MIB
+    artifact_collection_seconds: float = 600.0
+    artifact_grace_seconds: float = 3600.0
     state_value_bytes: int = 256 * KIB
     state_snapshot_bytes: int = 2 * MIB
     storage_value_bytes: int = 3 * MIB

@@ -8,6 +8,7 @@ from host_service.capabilities.artifacts import Artifacts
 from host_service.capabilities.knowledge import Knowledge
 from host_service.capabilities.models import Models
 from host_service.capabilities.state import State
+from host_service.capabilities.steering import Steering
 from host_service.capabilities.storage import Storage
 from host_service.capabilities.tools import Tools
 
@@ -22,3 +23,4 @@ class Capabilities:
     artifacts: Artifacts
     state: State
     storage: Storage
+    steering: Steering

@@ -136,7 +136,7 @@ class ActiveRun:
     def steering(self) -> SteeringBox:
         """What later events bring it while it is under way."""
         if self._box is None:
-            self._box = SteeringBox()
+            self._box = SteeringBox(warn=self.delivery.warn)
             if self._is_closed:
                 self._box.close()
         return self._box

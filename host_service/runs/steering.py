@@ -15,7 +15,7 @@ got it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from host_service.errors import NotFound
@@ -58,9 +58,14 @@ class SteeredItem:
 
 
 class SteeringBox:
-    """What was handed to one active run. It ends with the run."""
+    """What was handed to one active run. It ends with the run.
 
-    def __init__(self) -> None:
+    Args:
+        warn: Tells whoever looks at the run, by a code and a text.
+    """
+
+    def __init__(self, *, warn: Callable[[str, str], None]) -> None:
+        self.warn = warn
         self._waiting: dict[str, SteeredItem] = {}
         self._ending: dict[str, SteeredItem] = {}
         self._ids: set[str] = set()

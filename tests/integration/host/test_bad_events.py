@@ -157,9 +157,10 @@ async def test_agent_that_is_not_there_is_not_found(caller: Caller) -> None:
             assert name in refusal.message
 
 
-async def test_follow_up_that_is_not_offered_is_said_to_be_so(caller: Caller) -> None:
-    refusal = await refused(caller.dispatch(message(), follow_up=gateway_pb2.FOLLOW_UP_INTERRUPT))
-    assert (refusal.code, refusal.reason) == ("UNIMPLEMENTED", "NOT_IMPLEMENTED")
+async def test_follow_up_that_the_runner_cannot_is_refused_by_its_field(caller: Caller) -> None:
+    refusal = await refused(caller.dispatch(message(), follow_up=gateway_pb2.FOLLOW_UP_STEER))
+    assert refusal.code == refusal.reason == "INVALID_ARGUMENT"
+    assert "steering" in refusal.fields["follow_up"]
 
 
 async def test_event_that_matches_no_binding_is_logged_without_a_run(
