@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum, StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 Cursor = TypeVar("Cursor")
@@ -305,6 +305,13 @@ class TranscriptItem:
     position: int = 0
 
 
+class PlacedContent(NamedTuple):
+    """The content of a transcript item, and its place in the conversation."""
+
+    position: int
+    content: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Acceptance:
     """What became of an event that was to start a run.
@@ -395,6 +402,7 @@ class RunQuery:
         statuses: Runs that have one of these.
         created_after: Runs created at this time or later.
         created_before: Runs created before this time.
+        replay_of: Runs that replay this run.
     """
 
     workspace: str | None = None
@@ -404,6 +412,7 @@ class RunQuery:
     statuses: tuple[RunStatus, ...] = ()
     created_after: datetime | None = None
     created_before: datetime | None = None
+    replay_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from stores.records import Page, TranscriptItem
+from stores.records import Page, PlacedContent, TranscriptItem
 
 
 class Transcript(Protocol):
@@ -27,8 +27,6 @@ class Transcript(Protocol):
         at_or_before: int | None = None,
         limit: int = 50,
         newest_first: bool = True,
-        text_characters: int | None = None,
-        most_bytes: int | None = None,
     ) -> Page[TranscriptItem, int]:
         """Return a page of a conversation.
 
@@ -43,11 +41,31 @@ class Transcript(Protocol):
             at_or_before: Only items with this position or a smaller one.
             limit: How many items at most, from 1 to 10,000.
             newest_first: The order.
-            text_characters: Texts are cut to so many characters; `None` for whole texts.
-            most_bytes: How much the items of a page may hold: characters of their texts, as far
-                as they are given, and bytes of their contents. The page ends before the item that
-                is too much, and no more than this is read; the first one is given in any case.
-                `None` for no bound.
+        """
+
+    async def contents(
+        self,
+        conversation_key: str,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        at_or_before: int | None = None,
+        limit: int = 50,
+        newest_first: bool = True,
+        most_bytes: int | None = None,
+    ) -> Page[PlacedContent, int]:
+        """Return what `page` does, but of each item its content alone.
+
+        Args:
+            conversation_key: As for `page`, like all of them.
+            before: Only items with a smaller position.
+            after: Only items with a greater position.
+            at_or_before: Only items with this position or a smaller one.
+            limit: How many items at most.
+            newest_first: The order.
+            most_bytes: How many bytes the contents of a page may have. The page ends before the
+                one that is too much, and little more than this is read; the first one is given in
+                any case. `None` for no bound.
         """
 
     async def latest_position(self, conversation_key: str) -> int | None:

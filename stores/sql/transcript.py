@@ -8,8 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from stores.records import Page, TranscriptItem
-from stores.sql.connection import Connection, Row
+from stores.records import Page, PlacedContent, TranscriptItem
+from stores.sql.connection import Connection, Values
 from stores.sql.readers import Readers
 from stores.sql.rows import Encoded, item_record
 from stores.sql.search import SqlSearch
@@ -33,17 +33,14 @@ _ADVANCE = (
 )
 _BEGIN = sa.insert(conversations)
 
-_text, _content, _position = (
-    transcript_items.c.text,
-    transcript_items.c.content,
-    transcript_items.c.position,
-)
+_position, _content = transcript_items.c.position, transcript_items.c.content
+_in_conversation = transcript_items.c.conversation_key == sa.bindparam("of_conversation")
 
 
 def _pages(*columns: sa.ColumnElement[Any]) -> Mapping[bool, sa.Select[Any]]:
     """Return the statements that read pages, by whether newest come first."""
     between = sa.select(*columns).where(
-        transcript_items.c.conversation_key == sa.bindparam("of_conversation"),
+        _in_conversation,
         _position > sa.bindparam("above"),
         _position < sa.bindparam("below"),
     )
@@ -53,35 +50,16 @@ def _pages(*columns: sa.ColumnElement[Any]) -> Mapping[bool, sa.Select[Any]]:
     }
 
 
-# What is larger is read alone, so that a page of many holds no more than it may.
+# Bytes. A content that has more is read alone, so that a page of many holds no more than it may.
 _SMALL = 16_384
 
-
-def _if_small(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
-    return sa.case((sa.func.length(column) <= _SMALL, column)).label(column.name)
-
-
-_WHOLE = _pages(*item_columns)
-_BOUNDED = _pages(
-    *(_if_small(column) if column in (_text, _content) else column for column in item_columns),
-    sa.func.coalesce(sa.func.length(_text), 0),
+_ITEMS = _pages(*item_columns)
+_CONTENTS = _pages(
+    _position,
     sa.func.length(_content),
+    sa.case((sa.func.length(_content) <= _SMALL, _content)),
 )
-_ONE = sa.select(
-    *(
-        sa.func.substr(_text, 1, sa.bindparam("characters", type_=sa.Integer))
-        if column is _text
-        else column
-        for column in item_columns
-    )
-).where(
-    transcript_items.c.conversation_key == sa.bindparam("of_conversation"),
-    _position == sa.bindparam("at"),
-)
-_OF = item_columns.index(transcript_items.c.conversation_key)
-_AT = item_columns.index(_position)
-# More than any text has, and a number that both engines take.
-_ALL_CHARACTERS = 2**31 - 1
+_LARGE = sa.select(_content).where(_in_conversation, _position == sa.bindparam("at"))
 
 
 class SqlTranscript:
@@ -101,56 +79,44 @@ class SqlTranscript:
         at_or_before: int | None = None,
         limit: int = 50,
         newest_first: bool = True,
-        text_characters: int | None = None,
-        most_bytes: int | None = None,
     ) -> Page[TranscriptItem, int]:
         """Return a page of a conversation; see the protocol."""
-        check_limit(limit)
-        below = [INTEGER_MAX]
-        if before is not None:
-            below.append(before)
-        if at_or_before is not None:
-            below.append(at_or_before + 1)
-        values = {
-            "of_conversation": conversation_key,
-            "above": 0 if after is None else after,
-            "below": min(below),
-            # One more tells whether there are more.
-            "most": limit + 1,
-        }
-        if text_characters is not None or most_bytes is not None:
-            rows = await self._readers.all(_BOUNDED[newest_first], values)
-            return await self._bounded_page(
-                rows,
-                limit=limit,
-                characters=text_characters or _ALL_CHARACTERS,
-                most_bytes=INTEGER_MAX if most_bytes is None else most_bytes,
-            )
-        rows = await self._readers.all(_WHOLE[newest_first], values)
+        values = _bounds(conversation_key, before, after, at_or_before, limit)
+        rows = await self._readers.all(_ITEMS[newest_first], values)
         items = tuple(item_record(row) for row in rows[:limit])
         return Page(items, items[-1].position if len(rows) > limit else None)
 
-    async def _bounded_page(
-        self, rows: Sequence[Row], *, limit: int, characters: int, most_bytes: int
-    ) -> Page[TranscriptItem, int]:
-        items: list[TranscriptItem] = []
+    async def contents(
+        self,
+        conversation_key: str,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        at_or_before: int | None = None,
+        limit: int = 50,
+        newest_first: bool = True,
+        most_bytes: int | None = None,
+    ) -> Page[PlacedContent, int]:
+        """Return a page of the contents of a conversation's items; see the protocol."""
+        values = _bounds(conversation_key, before, after, at_or_before, limit)
+        rows = await self._readers.all(_CONTENTS[newest_first], values)
+        placed: list[PlacedContent] = []
         held = 0
-        # What is too large was not read with the rest. Where it was deleted since, it is left out.
-        for row in rows[:limit]:
-            length, size = row[-2:]
-            held += min(length, characters) + size
-            if items and held > most_bytes:
-                return Page(tuple(items), items[-1].position)
-            if length <= min(_SMALL, characters) and size <= _SMALL:
-                items.append(item_record(row))
-            elif (item := await self._one(row, characters)) is not None:
-                items.append(item)
-        return Page(tuple(items), rows[limit - 1][_AT] if len(rows) > limit else None)
+        for position, size, content in rows[:limit]:
+            held += size
+            if placed and most_bytes is not None and held > most_bytes:
+                return Page(tuple(placed), placed[-1].position)
+            if content is None:
+                content = await self._large(conversation_key, position)
+            # An item that was deleted between the two is not there.
+            if content is not None:
+                placed.append(PlacedContent(position, content))
+        return Page(tuple(placed), rows[limit - 1][0] if len(rows) > limit else None)
 
-    async def _one(self, row: Row, characters: int) -> TranscriptItem | None:
-        values = {"of_conversation": row[_OF], "at": row[_AT], "characters": characters}
-        found = await self._readers.first(_ONE, values)
-        return None if found is None else item_record(found)
+    async def _large(self, conversation_key: str, position: int) -> bytes | None:
+        values = {"of_conversation": conversation_key, "at": position}
+        row = await self._readers.first(_LARGE, values)
+        return None if row is None else row[0]
 
     async def latest_position(self, conversation_key: str) -> int | None:
         """Return the newest position of a conversation; `None` while it has no items."""
@@ -170,6 +136,28 @@ class SqlTranscript:
     ) -> Page[TranscriptItem, int]:
         """Return a page of what a query finds in a workspace; see the protocol."""
         return await self._search.in_workspace(workspace, query, before=before, limit=limit)
+
+
+def _bounds(
+    conversation_key: str,
+    before: int | None,
+    after: int | None,
+    at_or_before: int | None,
+    limit: int,
+) -> Values:
+    check_limit(limit)
+    below = [INTEGER_MAX]
+    if before is not None:
+        below.append(before)
+    if at_or_before is not None:
+        below.append(at_or_before + 1)
+    return {
+        "of_conversation": conversation_key,
+        "above": 0 if after is None else after,
+        "below": min(below),
+        # One more tells whether there are more.
+        "most": limit + 1,
+    }
 
 
 def latest_position(connection: Connection, conversation_key: str) -> int | None:

@@ -149,64 +149,42 @@ async def write(owner: Stores, name: str, count: int) -> None:
         await owner.ledger.record(RunFacts(run_id="run-1", items=(item,)))
 
 
-async def read_bounded(
-    stores: Stores, *, newest_first: bool = True, **bounds: int
-) -> list[list[TranscriptItem]]:
-    """Reads a conversation page by page."""
-    pages: list[list[TranscriptItem]] = []
-    cursor: int | None = None
-    while not pages or cursor is not None:
-        side = {} if cursor is None else {"before" if newest_first else "after": cursor}
-        page = await stores.transcript.page("talk", newest_first=newest_first, **bounds, **side)
-        pages.append(list(page.items))
-        cursor = page.next_cursor
-    return pages
-
-
 @pytest.mark.parametrize("newest_first", [True, False])
-async def test_bounded_page_ends_before_the_item_that_is_too_much(
+async def test_page_of_contents_ends_before_the_one_that_is_too_much(
     stores: Stores, newest_first: bool
 ) -> None:
     await accepted(stores)
-    sizes = [(10, 0), (100_000, 5), (7, 60_000), (20, 30), (250_000, 250_000), (None, 0)]
-    items = [
-        an_item(
-            str(number),
-            text=None if text is None else "界" * text,
-            content=bytes(content),
-            position=number + 1,
-        )
-        for number, (text, content) in enumerate(sizes)
-    ]
+    sizes = [10, 100_000, 60_000, 50, 500_000, 0]
+    items = [an_item(str(size), content=bytes(size)) for size in sizes]
     await told(stores, "run-1", *items)
-    pages = await read_bounded(stores, newest_first=newest_first, most_bytes=160_015)
-    seen = [item for page in pages for item in page]
-    assert seen == sorted(items, key=lambda item: item.position, reverse=newest_first)
-    assert [positions(page) for page in pages] == (
-        [[6], [5], [4, 3], [2, 1]] if newest_first else [[1, 2], [3, 4], [5], [6]]
-    )
-
-
-async def test_texts_are_cut_to_so_many_characters(stores: Stores) -> None:
-    await accepted(stores)
-    texts = ["界" * 50_000, "👋" * 5, "e\u0301" * 3, None, "", "x" * 16_385]
-    await told(
-        stores,
-        "run-1",
-        *(an_item(str(number), text=text) for number, text in enumerate(texts)),
-    )
-    for characters in (1, 5, 16_384, 16_385, 60_000):
-        (page,) = await read_bounded(stores, newest_first=False, text_characters=characters)
-        cut = [None if text is None else text[:characters] for text in texts]
-        assert [item.text for item in page] == cut
-
-
-async def test_bounded_pages_have_the_items_of_unbounded_ones(stores: Stores) -> None:
-    await fill(stores, 9)
-    for bounds, newest_first, expected in BOUNDS:
-        page = await stores.transcript.page(
-            "talk", limit=4, newest_first=newest_first, most_bytes=1_000, **bounds
+    pages: list[list[int]] = []
+    seen: list[int] = []
+    cursor: int | None = None
+    while not pages or cursor is not None:
+        page = await stores.transcript.contents(
+            "talk",
+            newest_first=newest_first,
+            before=cursor if newest_first else None,
+            after=None if newest_first else cursor,
+            most_bytes=160_010,
         )
-        assert (bounds, positions(page.items)) == (bounds, expected)
+        pages.append([each.position for each in page.items])
+        seen += [len(each.content) for each in page.items]
+        cursor = page.next_cursor
+    assert seen == (sizes[::-1] if newest_first else sizes)
+    assert pages == ([[6], [5], [4, 3], [2, 1]] if newest_first else [[1, 2, 3], [4], [5], [6]])
+
+
+async def test_contents_are_those_of_the_page_within_the_same_bounds(stores: Stores) -> None:
+    await accepted(stores)
+    contents = [b"", bytes(range(256)), b"x" * 16_384, b"y" * 16_385, b"5", b"6", b"7", b"8", b"9"]
+    items = (an_item(f"item-{number}", content=each) for number, each in enumerate(contents))
+    await told(stores, "run-1", *items)
+    for bounds, newest_first, expected in BOUNDS:
+        page = await stores.transcript.contents(
+            "talk", limit=4, newest_first=newest_first, **bounds
+        )
         whole = await stores.transcript.page("talk", limit=4, newest_first=newest_first, **bounds)
-        assert page == whole
+        assert [each.position for each in page.items] == expected
+        assert list(page.items) == [(each.position, each.content) for each in whole.items]
+        assert page.next_cursor == whole.next_cursor
