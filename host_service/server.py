@@ -39,6 +39,7 @@ from host_service.capabilities.steering import Steering
 from host_service.capabilities.storage import Storage
 from host_service.capabilities.tools import Tools
 from host_service.capabilities.uploads import Uploads
+from host_service.collecting import keep_collected
 from host_service.configuration import Configuration
 from host_service.console.http import HttpServer
 from host_service.data_folder import DataFolder, HostAddresses
@@ -274,6 +275,10 @@ class _Builder:
             keep_refreshed(directory=directory, callers=callers, catalogue=stores.catalogue)
         )
         self._stack.callback(refreshing.cancel)
+        collecting = asyncio.create_task(
+            keep_collected(artifacts=stores.artifacts, limits=self._limits)
+        )
+        self._stack.callback(collecting.cancel)
         readiness = Readiness(stores=stores, supervisor=supervisor)
         self._settle(readiness, health_servicer)
         http_address = self._serve_http(http, readiness)

@@ -24,6 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     # What the root builds with: the server's registrations, and what happens once at a start.
     frozenset(
         {
+            "host_service.collecting",
             "host_service.grpc_serving",
             "host_service.readiness",
             "host_service.refreshing",
