@@ -10,7 +10,8 @@ The event's `data_json` is a script, of which each part may be absent: `{"steps"
                          version has. Beside it, `replace: [BASE64, BASE64]` changes bytes of the
                          frame
     raw: BASE64          one frame of these bytes, whatever they are; a number: of so many zeros
-    flood: [M, N, BYTES] M messages, each of N deltas of so many bytes and then whole
+    flood: [M, N, BYTES] M messages, each of N deltas of so many bytes and then whole; a
+                         fourth number: so many results go in one frame
     tell: NAME           a delta that says, as JSON, what the runner was given: `access`, `time`
     sleep: SECONDS
     await: PATH          until there is such a file
@@ -145,12 +146,25 @@ class ScriptedRun:
                 case _:
                     await self._wait(name, value)
 
-    def _message(self, id: str, count: int, size: int) -> Iterator[run_pb2.RunResponse]:
+    def _message(
+        self, id: str, count: int, size: int, together: int = 1
+    ) -> Iterator[run_pb2.RunResponse]:
         text = "x" * size
-        results: list[Script] = [{"messageDelta": {"messageId": id, "text": text}}] * count
-        whole = {"role": "CHAT_ROLE_ASSISTANT", "messageId": id, "parts": [{"text": text * count}]}
-        for result in (*results, {"messageCompleted": {"message": whole}}):
-            yield run_pb2.RunResponse(results=[self._result(dict(result))])
+        delta = result_pb2.RunResult()
+        delta.message_delta.message_id, delta.message_delta.text = id, text
+        whole = result_pb2.RunResult()
+        whole.message_completed.message.message_id = id
+        whole.message_completed.message.role = types_pb2.CHAT_ROLE_ASSISTANT
+        whole.message_completed.message.parts.add(text=text * count)
+        frame = run_pb2.RunResponse()
+        for result in (*[delta] * count, whole):
+            frame.results.append(result)
+            self._number(frame.results[-1])
+            if len(frame.results) >= together:
+                yield frame
+                frame = run_pb2.RunResponse()
+        if frame.results:
+            yield frame
 
     async def _wait(self, name: str, value: Any) -> None:
         match name:
@@ -182,12 +196,15 @@ class ScriptedRun:
     def _result(self, given: Script) -> result_pb2.RunResult:
         unknown = given.pop("unknown", False)
         result = json_format.ParseDict(given, result_pb2.RunResult())
-        result.run_id = result.run_id or self._request.context.run_id
-        result.sequence = result.sequence or self._sequence + 1
-        self._sequence = max(self._sequence, result.sequence)
+        self._number(result)
         if unknown:
             result.MergeFromString(UNKNOWN_PAYLOAD)
         return result
+
+    def _number(self, result: result_pb2.RunResult) -> None:
+        result.run_id = result.run_id or self._request.context.run_id
+        result.sequence = result.sequence or self._sequence + 1
+        self._sequence = max(self._sequence, result.sequence)
 
     def _told(self, what: str) -> Any:
         if what == "access":
