@@ -9,6 +9,7 @@ The tree::
     +-- InvalidBlobsUrl        a blob store's URL of a form that is not known
     +-- Refused                a condition of the write did not hold; nothing of it was written
     |   +-- EventConflict      the same event key with other content
+    |   +-- ActionConflict     the same idempotency key with another action
     |   +-- RunNotWritable     the run is unknown, has ended, or belongs to another host
     |   +-- RevisionConflict   the stored revision is not the expected one
     |   +-- VersionConflict    the stored version of a key of state is not the expected one
@@ -102,6 +103,21 @@ class EventConflict(Refused):
         """Name the event, and the run that the stored event has."""
         super().__init__(f"event {event_id!r} is stored already with other content")
         self.event_id = event_id
+        self.run_id = run_id
+
+
+class ActionConflict(Refused):
+    """An action with the same scope and idempotency key, and other content, is stored already.
+
+    Attributes:
+        action_id: The stored action.
+        run_id: The run that asked for it.
+    """
+
+    def __init__(self, action_id: str, run_id: str) -> None:
+        """Name the stored action and its run."""
+        super().__init__(f"action {action_id!r} has the same idempotency key and other content")
+        self.action_id = action_id
         self.run_id = run_id
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from stores.actions import Actions
 from stores.artifacts import Artifacts
 from stores.audit import Audit
 from stores.catalogue import Catalogue
@@ -32,6 +33,7 @@ class Stores:
         artifacts: Artifacts, and their bytes in the blob store.
         state: State of runners.
         storage: Storage of plugins and workspaces.
+        actions: Actions that runs asked for.
         catalogue: Agents, bindings, and what else operators keep.
         secrets: The secrets of what the catalogue keeps.
         keys: API keys.
@@ -50,6 +52,7 @@ class Stores:
     artifacts: Artifacts
     state: State
     storage: Storage
+    actions: Actions
     catalogue: Catalogue
     secrets: Secrets
     keys: ApiKeys

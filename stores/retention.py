@@ -8,7 +8,8 @@ retention reads `retention`, and nothing else::
 What is removed, once it is older than the age:
 
 - transcript items, with what they are found by;
-- runs that have ended, with their results, log entries, event and remaining transcript items;
+- runs that have ended, with their results, log entries, event, actions and remaining transcript
+  items;
 - events that started no run;
 - artifacts whose run is gone or that have none, that no transcript item mentions, and in whose
   conversation no run is active;
@@ -27,8 +28,10 @@ Promises:
   point: what is done is whole, and the next purge goes on.
 - Positions, numbers and versions are not used again: conversations go on behind their last
   position, state above its last version.
+- Whatever waits for approval when its run is removed is removed with it: nobody said yes in time.
 - The id of a removed event is forgotten. An event that is delivered again after that is a new one,
-  and starts a run: the age is for how long deliveries are told apart, and is a day at least.
+  and starts a run: the age is for how long deliveries are told apart, and is a day at least. So is
+  the idempotency key of an action forgotten that is removed with its run.
 """
 
 from __future__ import annotations
@@ -106,6 +109,7 @@ class Purged:
     runs: int = 0
     results: int = 0
     log_entries: int = 0
+    actions: int = 0
     events: int = 0
     artifacts: int = 0
     state_values: int = 0

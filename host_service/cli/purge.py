@@ -33,6 +33,7 @@ _NAMES = {
     "runs": "runs",
     "results": "results",
     "log_entries": "log entries",
+    "actions": "actions",
     "events": "events",
     "artifacts": "artifacts",
     "state_values": "values of state",

@@ -16,6 +16,7 @@ from stores.errors import InvalidDatabaseUrl
 from stores.limits import StoreLimits
 from stores.opened import Stores
 from stores.secret_keys import SecretKeys
+from stores.sql.actions import SqlActions
 from stores.sql.artifacts import SqlArtifacts
 from stores.sql.audit import SqlAudit
 from stores.sql.catalogue import SqlCatalogue
@@ -161,6 +162,7 @@ def _compose(
         storage=SqlStorage(
             journal=journal, readers=readers, clock=clock, most_bytes=limits.storage_value_bytes
         ),
+        actions=SqlActions(journal=journal, readers=readers),
         catalogue=catalogue,
         secrets=secrets,
         keys=SqlApiKeys(journal=journal, readers=readers),

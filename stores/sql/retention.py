@@ -300,6 +300,7 @@ def _remove_runs(
         for name, statement in (
             ("results", statements.DELETE_RESULTS),
             ("log_entries", statements.DELETE_ENTRIES),
+            ("actions", statements.DELETE_ACTIONS),
         ):
             left = most - counts.total()
             counts[name] += connection.run(statement, {**of, "most": max(left, 0)})

@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from stores.sql.tables import (
+    actions,
     agent_snapshots,
     artifacts,
     conversations,
@@ -107,6 +108,7 @@ _is_run = runs.c.run_id == sa.bindparam("of_run")
 COUNT_OF_RUN: dict[str, sa.Select[Any]] = {
     "results": sa.select(sa.func.count()).where(run_results.c.run_id == sa.bindparam("of_run")),
     "log_entries": sa.select(sa.func.count()).where(log_entries.c.run_id == sa.bindparam("of_run")),
+    "actions": sa.select(sa.func.count()).where(actions.c.run_id == sa.bindparam("of_run")),
 }
 STILL_OLD_RUN = sa.select(runs.c.workspace, runs.c.bot, runs.c.event_source, runs.c.event_id).where(
     _is_run, _has_ended_before
@@ -125,6 +127,14 @@ DELETE_ENTRIES = sa.delete(log_entries).where(
         sa.select(log_entries.c.position)
         .where(log_entries.c.run_id == sa.bindparam("of_run"))
         .order_by(log_entries.c.position)
+        .limit(_most)
+    )
+)
+DELETE_ACTIONS = sa.delete(actions).where(
+    actions.c.action_id.in_(
+        sa.select(actions.c.action_id)
+        .where(actions.c.run_id == sa.bindparam("of_run"))
+        .order_by(actions.c.action_id)
         .limit(_most)
     )
 )
