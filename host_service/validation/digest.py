@@ -10,6 +10,10 @@ JSON fields count by value: white space, the order of names, and how a character
 difference. Numbers count as they are written: `1` and `1.0`, or `1e2` and `100`, are different
 contents. A text that is not JSON counts as it is.
 
+Files count by what they are and not by where the host keeps them: a reference by its digest, type,
+name and the like, without the artifact's id, its expiry and what may be done with it. Who sends an
+event again may have uploaded its file again.
+
 The digest is stored with the event. A change of the form makes known events look changed: it needs
 a migration.
 """
@@ -27,6 +31,10 @@ from runmesh.v1.event_pb2 import EventEnvelope
 from host_service.validation.tree import is_map
 
 _FORM: Final = b"runmesh event 1\n"
+
+_UNCOUNTED: Final = frozenset(
+    f"runmesh.v1.ArtifactRef.{name}" for name in ("artifact_id", "expires_at", "permissions")
+)
 
 _DECODE: Final = json.JSONDecoder(
     # Never through a double: the text stays. No name can be U+0000 in JSON that passed the rules,
@@ -53,8 +61,12 @@ def _framed(content: bytes) -> bytes:
 
 
 def _write_message(descriptor: Descriptor) -> Callable[[Any], bytes]:
-    """Makes the writer of one message type: what is set in it, by field number."""
-    writers = {field.number: _write_field(field) for field in descriptor.fields}
+    """Makes the writer of one message type: what is set in it and counts, by field number."""
+    writers = {
+        field.number: _write_field(field)
+        for field in descriptor.fields
+        if field.full_name not in _UNCOUNTED
+    }
 
     def write(message: Message) -> bytes:
         return _framed(
@@ -62,6 +74,7 @@ def _write_message(descriptor: Descriptor) -> Callable[[Any], bytes]:
                 [
                     b"%d=%b" % (field.number, writers[field.number](value))
                     for field, value in message.ListFields()
+                    if field.number in writers
                 ]
             )
         )

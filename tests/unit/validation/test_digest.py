@@ -47,7 +47,7 @@ def _event() -> event_pb2.EventEnvelope:
 
 def test_digest_is_the_one_that_stores_hold_already() -> None:
     assert event_digest(_event()).hex() == (
-        "5266781acf7958ad689bb0842266a7e4ee097645950788f59a282c1d3c11d50b"
+        "f26e3c5c612c160dda0f46a13f0b2387864ff9bdff17fe2baeb9393b3962125b"
     )
 
 
@@ -85,6 +85,11 @@ _SAME: dict[str, _Change] = {
     "white space in JSON": _set("data_json", ' {"b": [1, {"y": 2, "x": null}],\n "a": "é"} '),
     "order of names in JSON": _set("data_json", '{"a":"é","b":[1,{"x":null,"y":2}]}'),
     "escapes in JSON": _set("data_json", '{"\\u0062":[1,{"y":2,"x":null}],"a":"\\u00e9"}'),
+    "id of an attachment": lambda event: _set("artifact_id", "2")(event.input.attachments[0]),
+    "permissions": lambda event: event.input.attachments[0].permissions.pop(),
+    "expiry of an attachment": lambda event: event.input.attachments[0].expires_at.CopyFrom(
+        Timestamp(seconds=1)
+    ),
     "order of names deep down": _set("subject.data_json", '{"a":"é","b":[1,{"x":null,"y":2}]}'),
 }
 
@@ -114,7 +119,10 @@ _DIFFERENT: dict[str, _Change] = {
     "parts in another order": lambda event: event.input.parts.reverse(),
     "bytes": lambda event: _set("inline.data", b"\x00\x02")(event.input.parts[1]),
     "attachment": lambda event: _set("size_bytes", 2**53 + 2)(event.input.attachments[0]),
-    "permissions": lambda event: event.input.attachments[0].permissions.pop(),
+    "digest of an attachment": lambda event: _set("sha256", b"x" * 32)(event.input.attachments[0]),
+    "type of an attachment": lambda event: _set("type", "image")(event.input.attachments[0]),
+    "name of an attachment": lambda event: _set("name", "a.txt")(event.input.attachments[0]),
+    "no attachment": lambda event: event.input.attachments.pop(),
     "data": _set("data_json", '{"b":[1,{"y":2,"x":null}],"a":"e"}'),
     "no data": lambda event: event.ClearField("data_json"),
     "null is not none": _set("data_json", "null"),
