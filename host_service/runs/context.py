@@ -12,6 +12,7 @@ from runmesh.v1 import context_pb2, event_pb2, types_pb2
 from host_service.agents.agent import Agent
 from host_service.authorization.snapshot import Snapshot
 from host_service.runs.artifact_refs import brings_artifacts, hand_to_run
+from host_service.runs.cursors import Cursors
 from host_service.runs.event import Event
 from host_service.runs.given import resources_of
 
@@ -134,7 +135,7 @@ def _access(
     access = context_pb2.ContextAccess(
         conversation_id=event.envelope.conversation_id,
         thread_id=event.envelope.thread_id,
-        latest_cursor=encode_cursor(latest) if latest is not None else "",
+        latest_cursor=_cursor(event, latest) if latest is not None else "",
         has_history_before=latest is not None,
         inline_policy=context_pb2.InlinePolicy(
             mode=context_pb2.INLINE_MODE_CURRENT_EVENT,
@@ -185,15 +186,14 @@ def place_in_history(context: context_pb2.RunContext, event: Event, latest: int 
     """Say where the event stands in its conversation, once that is known."""
     access = context.context
     if latest is not None:
-        access.latest_cursor = encode_cursor(latest)
+        access.latest_cursor = _cursor(event, latest)
         access.has_history_before = True
     if event.is_spoken and event.conversation_key:
         access.event_position = (latest or 0) + 1
 
 
-def encode_cursor(position: int) -> str:
-    """Return the cursor of a transcript position: opaque, and the same wherever it is made."""
-    return f"p{position}"
+def _cursor(event: Event, position: int) -> str:
+    return Cursors.of(event.conversation_key).encode(position)
 
 
 def _keep_text(content: event_pb2.EventInput) -> int:

@@ -12,7 +12,8 @@ from runmesh.v1 import context_pb2, event_pb2, manifest_pb2, types_pb2
 from host_service.agents.agent import Agent, Scope
 from host_service.authorization.snapshot import freeze
 from host_service.runs.asked import asked_by
-from host_service.runs.context import Circumstances, build_context, duration, encode_cursor
+from host_service.runs.context import Circumstances, build_context, duration
+from host_service.runs.cursors import Cursors
 from host_service.runs.event import Event
 from tests.unit.runs.samples import NOON, an_agent, an_event
 from tests.unit.runs.test_asked import ALL
@@ -137,7 +138,7 @@ def test_no_history_is_inlined_however_much_there_is() -> None:
 
 def test_history_is_pointed_at_by_the_item_before_this_event() -> None:
     access = built(latest_position=41)[0].context
-    assert access.latest_cursor == encode_cursor(41)
+    assert access.latest_cursor == Cursors.of(an_event().conversation_key).encode(41)
     assert access.event_position == 42
     assert (access.conversation_id, access.thread_id) == ("room", "topic")
     first = built()[0].context
@@ -243,7 +244,3 @@ def test_deadline_is_told_as_a_time_and_as_a_duration_or_not_at_all() -> None:
 )
 def test_durations_are_exact_to_the_nanosecond(seconds: float, nanoseconds: int) -> None:
     assert duration(seconds).ToNanoseconds() == nanoseconds
-
-
-def test_cursors_of_different_positions_differ() -> None:
-    assert len({encode_cursor(position) for position in range(1, 1000)}) == 999
