@@ -96,53 +96,119 @@ async def test_run_that_is_cancelled_while_it_waits_costs_nobody_a_turn() -> Non
     assert admission.active == 0
 
 
+async def test_run_that_stands_aside_leaves_its_place_to_others_and_counts_as_waiting() -> None:
+    admission = Admission(active=1, waiting=3)
+    first, second = admission.enter(), admission.enter()
+    first.step_aside()
+    assert second.is_active
+    assert (first.is_active, first.is_aside) == (False, True)
+    assert (admission.active, admission.waiting) == (1, 1)
+    third = admission.enter()
+    # It came first, and goes before who came later.
+    first.stand_in_line()
+    second.leave()
+    assert first.is_active
+    assert not third.is_active
+    first.leave()
+    assert third.is_active
+
+
+async def test_hundreds_that_stand_aside_keep_nobody_from_going() -> None:
+    admission = Admission(active=2, waiting=500)
+    aside = [admission.enter(aside=True) for _ in range(400)]
+    others = [admission.enter() for _ in range(3)]
+    assert active(others) == [0, 1]
+    assert (admission.active, admission.waiting) == (2, 401)
+    for place in aside:
+        place.leave()
+    assert (admission.active, admission.waiting) == (2, 1)
+
+
+async def test_those_who_stand_aside_fill_the_line() -> None:
+    admission = Admission(active=2, waiting=2)
+    admission.enter(aside=True), admission.enter(aside=True)
+    with pytest.raises(Overloaded):
+        admission.enter(aside=True)
+    going = admission.enter()
+    assert going.is_active
+    with pytest.raises(Overloaded):
+        going.step_aside_if_room()
+    assert going.is_active
+    assert admission.enter(aside=True, beyond_limit=True).is_aside
+    assert (admission.active, admission.waiting) == (1, 3)
+
+
 class _Ledger:
-    """What a plain reading says of who goes and who waits."""
+    """What a plain reading says of who goes, who stands in the line, and who aside."""
 
     def __init__(self) -> None:
-        self.going: list[int] = []
-        self.line: list[int] = []
+        self.going: set[int] = set()
+        self.line: set[int] = set()
+        self.aside: set[int] = set()
+
+    def drop(self, number: int) -> None:
+        for held in (self.going, self.line, self.aside):
+            held.discard(number)
 
     def settle(self, limit: int) -> None:
         while self.line and len(self.going) < limit:
-            self.going.append(self.line.pop(0))
+            self.going.add(min(self.line))
+            self.line.remove(min(self.line))
+
+
+async def _take_step(step: str, number: int, place: Place, told: _Ledger) -> None:
+    if step == "aside" and number in told.going | told.line:
+        place.step_aside()
+        told.drop(number)
+        told.aside.add(number)
+    elif step == "ready" and number in told.aside:
+        place.stand_in_line()
+        told.drop(number)
+        told.line.add(number)
+    elif step in {"leave", "cancel"}:
+        if step == "cancel" and number in told.line:
+            task = asyncio.create_task(place.turn())
+            await asyncio.sleep(0)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        place.leave()
+        told.drop(number)
 
 
 @given(
     st.integers(1, 3),
     st.integers(1, 4),
-    st.lists(st.tuples(st.sampled_from(["enter", "leave", "cancel"]), st.integers(0, 9))),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["enter", "enter aside", "leave", "cancel", "aside", "ready"]),
+            st.integers(0, 9),
+        )
+    ),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_places_follow_the_rules_whatever_comes_and_goes(
     limit: int, line: int, steps: list[tuple[str, int]]
 ) -> None:
     async def play() -> None:
         admission, told, places = Admission(active=limit, waiting=line), _Ledger(), list[Place]()
         for step, which in steps:
-            if step == "enter":
-                if len(told.going) == limit and len(told.line) >= line:
+            if step.startswith("enter"):
+                aside = step == "enter aside"
+                waits = aside or len(told.going) == limit
+                if waits and len(told.line) + len(told.aside) >= line:
                     with pytest.raises(Overloaded):
-                        admission.enter()
+                        admission.enter(aside=aside)
                     continue
-                told.line.append(len(places))
-                places.append(admission.enter())
+                (told.aside if aside else told.line).add(len(places))
+                places.append(admission.enter(aside=aside))
             elif places:
                 number = which % len(places)
-                if step == "cancel" and number in told.line:
-                    task = asyncio.create_task(places[number].turn())
-                    await asyncio.sleep(0)
-                    task.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await task
-                places[number].leave()
-                for held in (told.going, told.line):
-                    if number in held:
-                        held.remove(number)
+                await _take_step(step, number, places[number], told)
             told.settle(limit)
-            assert sorted(told.going) == [
-                number for number in active(places) if not places[number].has_left
-            ]
-            assert (admission.active, admission.waiting) == (len(told.going), len(told.line))
+            assert set(active(places)) == told.going
+            assert {n for n, place in enumerate(places) if place.is_aside} == told.aside
+            waiting = len(told.line) + len(told.aside)
+            assert (admission.active, admission.waiting) == (len(told.going), waiting)
 
     asyncio.run(play())
