@@ -82,6 +82,7 @@ def run_message(record: RunRecord, *, duplicate: bool = False) -> gateway_pb2.Ru
         last_sequence=record.last_sequence,
         duplicate=duplicate,
         steered_into=record.steered_into or "",
+        replay_of=record.replay_of or "",
     )
     run.created_at.FromDatetime(record.created_at)
     for name in ("queued_at", "started_at", "first_delta_at", "ended_at", "deadline"):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from host_service.agents.agent import Agent
 from host_service.agents.binding import Binding, Target
 from host_service.agents.config_schema import ConfigSchema
-from host_service.agents.resolution import BindingIndex, find_tie
+from host_service.agents.resolution import BindingIndex, Found, find_tie
 from host_service.catalogue.shelf import Shelf
 from host_service.errors import BindingConflict, FieldFault, InvalidArgument, NotFound
 from stores.catalogue import Catalogue
@@ -104,10 +104,19 @@ class AgentDirectory:
         """Return the binding and agent that answer an event.
 
         Raises:
-            NoBinding, BindingConflict: As `BindingIndex.resolve`.
+            NoBinding, BindingConflict: As `find`.
         """
-        binding = self._index.resolve(target)
-        return binding, self._agents[binding.agent_id]
+        found, agent = self.find(target)
+        return found.binding, agent
+
+    def find(self, target: Target) -> tuple[Found, Agent]:
+        """Return the binding that answers an event, what it won over, and its agent.
+
+        Raises:
+            NoBinding, BindingConflict: As `BindingIndex.find`.
+        """
+        found = self._index.find(target)
+        return found, self._agents[found.binding.agent_id]
 
     def named(self, agent_id: str) -> Agent:
         """Return the agent that a caller names.

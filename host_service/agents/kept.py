@@ -8,7 +8,7 @@ that is started later, or once more, takes those from the agent as it is then.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,18 +45,41 @@ def keep(agent: Agent, schema: ConfigSchema | None) -> bytes:
     """
     config: dict[str, Any] = read_exactly(agent.config_json)
     withheld = sorted(config if schema is None else schema.secret_names & config.keys())
-    if not withheld:
-        return agent.to_document().encode()
     shown = {name: value for name, value in config.items() if name not in withheld}
-    document = json.loads(replace(agent, config_json=write_exactly(shown)).to_document())
+    config_json = write_exactly(shown) if withheld else agent.config_json
+    document = json.loads(replace(agent, config_json=config_json).to_document())
     return json.dumps(
         {**document, _WITHHELD: withheld}, ensure_ascii=False, sort_keys=True
     ).encode()
 
 
-def withheld_from(kept: bytes) -> Sequence[str]:
-    """Return the names of the configuration fields whose values a run did not keep."""
-    names: Sequence[str] = json.loads(kept).get(_WITHHELD, ())
+class KeptAgents:
+    """What runs keep of their agents, made once for each revision.
+
+    Args:
+        schema_of: Gives the schema of a runner; None for one that is not known.
+    """
+
+    def __init__(self, *, schema_of: Callable[[str], ConfigSchema | None]) -> None:
+        self._schema_of = schema_of
+        self._made: dict[str, tuple[Agent, ConfigSchema | None, bytes]] = {}
+
+    def of(self, agent: Agent) -> bytes:
+        """Return what a run keeps of its agent."""
+        schema = self._schema_of(agent.runner_id)
+        made = self._made.get(agent.id)
+        # Both are replaced whole when they change: to compare them would cost every run.
+        if made is None or made[0] is not agent or made[1] is not schema:
+            made = self._made[agent.id] = (agent, schema, keep(agent, schema))
+        return made[2]
+
+
+def withheld_from(kept: bytes) -> Sequence[str] | None:
+    """Return the names of the configuration fields whose values a run did not keep.
+
+    None for what was kept before any value was withheld, which may hold secrets.
+    """
+    names: Sequence[str] | None = json.loads(kept).get(_WITHHELD)
     return names
 
 

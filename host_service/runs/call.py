@@ -30,6 +30,7 @@ class RunnerCall:
         timeout_seconds: The call's deadline; None: none.
         delivery: Where its results go.
         services: What every run works with.
+        on_first_word: Called when the first results have come.
         on_last_word: Called when the terminal result has come.
     """
 
@@ -41,11 +42,13 @@ class RunnerCall:
         timeout_seconds: float | None,
         delivery: Delivery,
         services: RunServices,
+        on_first_word: Callable[[], None],
         on_last_word: Callable[[], None],
     ) -> None:
         self._run_id = prepared.request.context.run_id
         self._delivery = delivery
         self._grace_seconds = services.limits.interrupt_grace_seconds
+        self._on_first_word = on_first_word
         self._on_last_word = on_last_word
         self._stream = RunStream(
             instance=instance,
@@ -66,15 +69,17 @@ class RunnerCall:
             RunFault: The runner broke the contract, or the run is not stored.
         """
         try:
-            while (frame := await self._stream.read()) is not None:
-                if committed is not None:
-                    await _wait_committed(committed)
-                    committed = None
+            frame = await self._stream.read()
+            self._on_first_word()
+            if committed is not None and frame is not None:
+                await _wait_committed(committed)
+            while frame is not None:
                 terminal = await self._delivery.pass_on(frame)
                 if terminal is not None:
                     self._on_last_word()
                     await self._listen_on()
                     return ended_by_runner(terminal.result, terminal.runner_sequence)
+                frame = await self._stream.read()
         except ProtocolFault as fault:
             raise RunFault("runner.protocol", str(fault)) from fault
         raise RunFault(

@@ -331,8 +331,13 @@ class Delivery:
             return fault.outcome() if completed is not None else outcome
         return outcome
 
-    def last_words(self, outcome: Outcome) -> LastWords:
-        """Return the end of the run, with every message that is still to be completed."""
+    def last_words(self, outcome: Outcome, *, course: str | None = None) -> LastWords:
+        """Return the end of the run, with every message that is still to be completed.
+
+        Args:
+            outcome: How it ended.
+            course: How it went, as the ledger keeps it.
+        """
         self._checkpoints.close()
         now = self._services.clock()
         completed = outcome.completed
@@ -369,6 +374,7 @@ class Delivery:
             entries=log_entries(records),
             first_delta_at=self.first_delta_at,
             reserved_sequence=self._checker.delivered,
+            course=course,
         )
         response = run_pb2.RunResponse(results=[each.result for each in last])
         return LastWords(end, facts, Batch(response.SerializeToString(), self._checker.delivered))

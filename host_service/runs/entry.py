@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 from runmesh.v1 import event_pb2
 
 from host_service.agents.agent import Agent
 from host_service.agents.directory import AgentDirectory
 from host_service.agents.follow_up import FollowUp, choose
+from host_service.agents.kept import KeptAgents, Restored, restore
 from host_service.errors import HostError, NoBinding, SessionBusy
 from host_service.identity import join_key, new_id
 from host_service.runs.admission import Admission
 from host_service.runs.asked import kind_of
+from host_service.runs.choice import ByBinding, ByCaller, Choice, by_found, choice_text
 from host_service.runs.event import Event, already_exists, known, source_name
 from host_service.runs.redelivery import Deliveries
 from host_service.runs.run import ActiveRun
@@ -55,6 +56,7 @@ class Entry:
         self._admission = admission
         self._sessions = sessions
         self._deliveries = deliveries
+        self._kept = KeptAgents(schema_of=services.schemas.of)
 
     async def admit(self, event: Event, *, agent_id: str, follow_up: str) -> ActiveRun | RunRecord:
         """Return a run with what it needs, or with a place to wait; or the one that the event has.
@@ -66,7 +68,7 @@ class Entry:
             HostError: As `Orchestrator.start`.
         """
         try:
-            binding_id, agent = await self._resolve(event, agent_id)
+            chosen_by, agent = await self._resolve(event, agent_id)
             choice = choose(
                 policy=agent.follow_up,
                 override=follow_up,
@@ -83,39 +85,39 @@ class Entry:
             if choice in {FollowUp.REJECT, FollowUp.STEER}:
                 # What is there may be a redelivery on its way out.
                 await self._sessions.settle(key)
-            return self._take_in(event, agent, binding_id, key, choice)
+            return self._take_in(event, agent, chosen_by, key, choice)
         except HostError:
             stored = await self._deliveries.find(event)
             if stored is not None:
                 return stored
             raise
 
-    async def _resolve(self, event: Event, agent_id: str) -> tuple[str | None, Agent]:
+    async def _resolve(self, event: Event, agent_id: str) -> tuple[Choice, Agent]:
         if agent_id:
-            return None, self._directory.named(agent_id)
+            return ByCaller(), self._directory.named(agent_id)
         try:
-            binding, agent = self._directory.resolve(event)
+            found, agent = self._directory.find(event)
         except NoBinding:
             try:
                 await self._stores.events.append(event.record(None))
             except EventConflict as error:
                 raise already_exists(event) from error
             raise
-        return binding.id, agent
+        return by_found(found), agent
 
     def _must_wait(self, key: str, choice: FollowUp) -> bool:
         is_behind = choice is not FollowUp.PARALLEL and bool(self._sessions.line(key))
         return is_behind or not self._admission.has_free_place
 
     def _take_in(
-        self, event: Event, agent: Agent, binding_id: str | None, key: str, choice: FollowUp
+        self, event: Event, agent: Agent, chosen_by: Choice, key: str, choice: FollowUp
     ) -> ActiveRun:
         """Take a turn, a place and an instance for a run, or none of them."""
         ahead = self._sessions.line(key)
         if choice is FollowUp.REJECT and ahead:
             raise _busy(ahead[0])
         steered_into = ahead[0].run_id if choice is FollowUp.STEER and ahead else None
-        record = self._new_record(event, agent, binding_id, key, steered_into)
+        record = self._new_record(event, agent, chosen_by, key, steered_into)
         turn = self._sessions.enter(
             key,
             record.run_id,
@@ -135,6 +137,7 @@ class Entry:
             place=place,
             services=self._services,
             follow_up=choice,
+            resolution=choice_text(chosen_by),
         )
         try:
             run.begin()
@@ -147,7 +150,7 @@ class Entry:
         self,
         event: Event,
         agent: Agent,
-        binding_id: str | None,
+        chosen_by: Choice,
         key: str,
         steered_into: str | None,
     ) -> RunRecord:
@@ -160,14 +163,14 @@ class Entry:
             event_id=envelope.event_id,
             agent_id=agent.id,
             agent_revision=agent.revision,
-            binding_id=binding_id,
+            binding_id=(chosen_by.winner.binding_id if isinstance(chosen_by, ByBinding) else None),
             runner_id=agent.runner_id,
             conversation_key=event.conversation_key,
             session_key=key,
             created_at=event.received_at,
             host_id=self._services.host_id,
             host_incarnation=self._services.host_incarnation,
-            agent_snapshot=_snapshot(agent),
+            agent_snapshot=self._kept.of(agent),
             reserved_sequence=self._services.limits.reserved_numbers,
             steered_into=steered_into,
         )
@@ -188,22 +191,25 @@ class Entry:
             came_before=True,
         )
         turn.settle()
-        return ActiveRun(
+        restored = self.restored_agent(record)
+        run = ActiveRun(
             record=record,
             event=known(envelope, received_at=logged.received_at, digest=logged.digest),
-            agent=Agent.from_document(
-                record.agent_snapshot.decode(), revision=record.agent_revision
-            ),
+            agent=restored.agent,
             turn=turn,
             place=self._admission.enter(aside=not turn.has_come, beyond_limit=True),
             services=self._services,
         )
+        run.tell_of_secrets(restored)
+        return run
 
-
-@lru_cache(maxsize=256)
-def _snapshot(agent: Agent) -> bytes:
-    """Return an agent as its runs keep it; made once for each revision."""
-    return agent.to_document().encode()
+    def restored_agent(self, record: RunRecord) -> Restored:
+        """Return the agent of a run, with the values of its secret fields as they are now."""
+        return restore(
+            record.agent_snapshot,
+            revision=record.agent_revision,
+            now=self._directory.agents.get(record.agent_id),
+        )
 
 
 def _busy(ahead: Turn) -> SessionBusy:

@@ -229,7 +229,10 @@ class Orchestrator:
         event = run.event
         try:
             acceptance = self._stores.ledger.accept(
-                event.record(run.run_id), run.accepted, event.transcript_item(run.run_id)
+                event.record(run.run_id),
+                run.accepted,
+                event.transcript_item(run.run_id),
+                resolution=run.resolution,
             )
             run.prepare()
             return await acceptance.prepared, acceptance.committed

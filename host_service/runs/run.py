@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 
 from host_service.agents.agent import Agent
 from host_service.agents.follow_up import FollowUp
+from host_service.agents.kept import Restored
 from host_service.authorization.snapshot import left_out
 from host_service.errors import Unavailable
 from host_service.registry.instance import Instance
@@ -26,6 +27,7 @@ from host_service.registry.run_stream import RunnerFault
 from host_service.runs.admission import Place
 from host_service.runs.call import RunnerCall
 from host_service.runs.context import duration, place_in_history
+from host_service.runs.course import Course, course_text
 from host_service.runs.deadline import Deadline
 from host_service.runs.delivery import Delivery, LastWords
 from host_service.runs.event import Event
@@ -37,9 +39,12 @@ from host_service.runs.sessions import Turn
 from host_service.runs.steering import SteeredItem, SteeringBox
 from host_service.runs.waiting import Waiting
 from stores.errors import StoreError
-from stores.records import Acceptance, RunRecord, RunStatus
+from stores.records import Acceptance, RunFacts, RunRecord, RunStatus
 
 _log = logging.getLogger("runmesh.runs")
+
+# A run that is shorter writes its course with its end, and pays nothing for it.
+_COURSE_SECONDS = 1.0
 
 
 class ActiveRun:
@@ -53,11 +58,13 @@ class ActiveRun:
         place: Its place among the runs of this host.
         services: What every run works with.
         follow_up: How it treats those of its session that came before it.
+        resolution: How it came to its agent, as the ledger keeps it.
 
     Attributes:
         delivery: Its results.
         ended: Done when its end is committed.
         steered: What another run may take up of it; None if it was handed to none.
+        course: When what happened to it, and what it was granted.
     """
 
     def __init__(
@@ -70,11 +77,14 @@ class ActiveRun:
         place: Place,
         services: RunServices,
         follow_up: FollowUp = FollowUp.QUEUE,
+        resolution: str | None = None,
     ) -> None:
         self.event = event
         self.agent = agent
         self.turn = turn
         self.follow_up = follow_up
+        self.resolution = resolution
+        self.course = Course()
         self.delivery = Delivery(
             run_id=record.run_id,
             runner_id=record.runner_id,
@@ -109,6 +119,8 @@ class ActiveRun:
         self._begun: Instance | None = None
         self._prepared: PreparedCall | RunFault | None = None
         self._deadline = Deadline(agent.timeout_seconds)
+        self._missing_secrets: tuple[str, ...] = ()
+        self._saving_course: asyncio.TimerHandle | None = None
         self._box: SteeringBox | None = None
         self._is_closed = False
 
@@ -182,7 +194,7 @@ class ActiveRun:
         # In the ledger it does not wait any more: no other host would take it up.
         self._was_called = True
         self._deadline.start()
-        now = self._services.clock()
+        now = self.course.instance_at = self._services.clock()
         timeout = self.agent.timeout_seconds
         self._record = replace(
             self._record,
@@ -191,6 +203,16 @@ class ActiveRun:
             deadline=now + timedelta(seconds=timeout) if timeout else None,
             instance_id=instance.instance_id,
         )
+
+    def tell_of_secrets(self, restored: Restored) -> None:
+        """Take note of what became of values that the run did not keep itself."""
+        self._missing_secrets = restored.missing
+        if restored.newer is not None:
+            self.delivery.warn(
+                "secrets_of_another_revision",
+                f"values of secret fields are those of the agent's revision {restored.newer}, the "
+                f"rest of it is as it was at revision {restored.agent.revision}",
+            )
 
     def prepare(self) -> None:
         """Build what its runner is called with, while the acceptance is being written."""
@@ -247,6 +269,8 @@ class ActiveRun:
         """Give up all that the run holds; what it was handed and did not take up goes by itself."""
         self._is_closed = True
         self._deadline.stop_watching()
+        if self._saving_course is not None:
+            self._saving_course.cancel()
         if self._box is not None:
             self._box.close()
         if self.steered is not None:
@@ -342,6 +366,8 @@ class ActiveRun:
             if self._record.status is RunStatus.ACCEPTED:
                 self._advance(RunStatus.QUEUED, at=self._services.clock())
             instance = await self._waiting.take(tried)
+            self.course.turn_at = self._waiting.turn_at
+            self.course.instance_at = self._services.clock()
         self._was_called = True
         return instance
 
@@ -352,6 +378,10 @@ class ActiveRun:
         if prepared is None:
             prepared = self._prepare_call(instance)
         self._token = prepared.run_token
+        self.course.grants = prepared.snapshot.trace
+        self._saving_course = asyncio.get_running_loop().call_later(
+            _COURSE_SECONDS, self._save_course
+        )
         place_in_history(prepared.request.context, self.event, self._record.latest_cursor_position)
         self._warn_of_what_is_left_out(prepared)
         if self._record.status is not RunStatus.RUNNING:
@@ -377,9 +407,26 @@ class ActiveRun:
             timeout_seconds=timeout_seconds,
             delivery=self.delivery,
             services=self._services,
-            on_last_word=self._deadline.stop_watching,
+            on_first_word=self._hear_first_word,
+            on_last_word=self._hear_last_word,
         )
         return await self._call.relay(self._committed)
+
+    def _hear_first_word(self) -> None:
+        self.course.first_result_at = self._services.clock()
+
+    def _hear_last_word(self) -> None:
+        self._deadline.stop_watching()
+        self.course.last_word_at = self._services.clock()
+
+    def _save_course(self) -> None:
+        """Write down what is known by now, so that it is not lost with this host."""
+        facts = RunFacts(
+            run_id=self.run_id,
+            host_incarnation=self._services.host_incarnation,
+            course=course_text(self.course),
+        )
+        self._services.ledger.record(facts).add_done_callback(self.delivery.saved)
 
     async def _fill_state(self, prepared: PreparedCall) -> None:
         try:
@@ -403,6 +450,12 @@ class ActiveRun:
             )
 
     def _prepare_call(self, instance: Instance) -> PreparedCall:
+        if self._missing_secrets:
+            raise RunFault(
+                "host.configuration",
+                f"the values of secret fields are gone with agent {self.agent.id!r}: "
+                f"{', '.join(self._missing_secrets)}",
+            )
         return prepare_call(
             record=self._record,
             event=self.event,
@@ -459,7 +512,12 @@ class ActiveRun:
         if self._interrupting is not None:
             self._interrupting.cancel()
         outcome = await self.delivery.settle_last(outcome)
-        words = self.delivery.last_words(outcome)
+        if self.course.last_word_at is None:
+            self.course.last_word_at = self._services.clock()
+        if self._saving_course is not None:
+            # The end brings it along.
+            self._saving_course.cancel()
+        words = self.delivery.last_words(outcome, course=course_text(self.course))
         if self._committed is not None:
             await asyncio.shield(self._committed)
         if await self._services.ledger.finish(words.end, words.facts):

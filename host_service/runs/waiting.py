@@ -8,6 +8,7 @@ who waits for a place may hold a slot of an instance: so nobody waits for each o
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 
 from host_service.agents.agent import Agent
 from host_service.registry.instance import Instance
@@ -27,6 +28,10 @@ class Waiting:
         turn: Its turn in the session.
         place: Its place among the runs of this host.
         services: What every run works with.
+
+    Attributes:
+        turn_at: When it had its turn in the session, and a place on this host, for the first time;
+            None before that.
     """
 
     def __init__(
@@ -38,6 +43,8 @@ class Waiting:
         self._session_key = session_key
         self._registry = services.registry
         self._seconds = services.limits.instance_wait_seconds
+        self._clock = services.clock
+        self.turn_at: datetime | None = None
 
     def take_at_once(self) -> Instance | None:
         """Return an instance with a slot taken, if the run has to wait for nothing.
@@ -69,6 +76,7 @@ class Waiting:
         while True:
             if not self.place.is_aside:
                 await self.place.turn()
+                self.turn_at = self.turn_at or self._clock()
                 instance = self._pick(tried)
                 if instance is not None:
                     instance.acquire()

@@ -21,6 +21,7 @@ _conditions: dict[str, sa.ColumnElement[bool]] = {
     "bot": runs.c.bot == sa.bindparam("bot"),
     "agent_id": runs.c.agent_id == sa.bindparam("agent_id"),
     "conversation_key": runs.c.conversation_key == sa.bindparam("conversation_key"),
+    "replay_of": runs.c.replay_of == sa.bindparam("replay_of"),
     "created_after": runs.c.created_at >= sa.bindparam("created_after"),
     "created_before": runs.c.created_at < sa.bindparam("created_before"),
     "after": sa.tuple_(runs.c.created_at, runs.c.run_id)
@@ -97,6 +98,7 @@ def _values(query: RunQuery, after: str | None) -> dict[str, Any]:
         "bot": query.bot,
         "agent_id": query.agent_id,
         "conversation_key": query.conversation_key,
+        "replay_of": query.replay_of,
         "created_after": _time(query.created_after, "created_after"),
         "created_before": _time(query.created_before, "created_before"),
     }

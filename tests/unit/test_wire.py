@@ -202,6 +202,7 @@ def test_run_that_has_ended_says_all_of_it() -> None:
             warnings=(RunWarning("sequence_gap", "w", NOON),),
             last_sequence=2**63 - 1,
             steered_into="run-0",
+            replay_of="run-00",
             **times,  # type: ignore[arg-type]
         ),
         duplicate=True,
@@ -221,7 +222,7 @@ def test_run_that_has_ended_says_all_of_it() -> None:
     )
     assert [(each.code, each.message) for each in run.warnings] == [("sequence_gap", "w")]
     assert run.last_sequence == 2**63 - 1
-    assert run.steered_into == "run-0"
+    assert (run.steered_into, run.replay_of) == ("run-0", "run-00")
 
 
 def test_every_status_of_the_ledger_is_the_contracts() -> None:

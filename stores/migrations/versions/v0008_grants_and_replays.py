@@ -18,9 +18,18 @@ def upgrade() -> None:
     op.add_column("runs", sa.Column("replay_of", KEY, nullable=True))
     op.add_column("runs", sa.Column("resolution", sa.Text, nullable=True))
     op.add_column("runs", sa.Column("course", sa.Text, nullable=True))
+    is_replay = sa.text("replay_of IS NOT NULL")
+    op.create_index(
+        "ix_runs_replay_of",
+        "runs",
+        ["replay_of", "created_at", "run_id"],
+        sqlite_where=is_replay,
+        postgresql_where=is_replay,
+    )
 
 
 def downgrade() -> None:
     """Take that away."""
+    op.drop_index("ix_runs_replay_of", "runs")
     for name in ("course", "resolution", "replay_of"):
         op.drop_column("runs", name)

@@ -59,6 +59,8 @@ async def test_replay_is_a_run_and_not_the_run_of_its_event(stores: Stores) -> N
     assert len((await stores.transcript.page("talk")).items) == 1
     listed = (await stores.ledger.list(RunQuery())).items
     assert {run.run_id: run.replay_of for run in listed} == {"run-1": None, "run-2": "run-1"}
+    assert (await stores.ledger.list(RunQuery(replay_of="run-1"))).items == (replay,)
+    assert (await stores.ledger.list(RunQuery(replay_of="run-2"))).items == ()
 
 
 async def test_run_may_be_replayed_more_than_once(stores: Stores) -> None:
