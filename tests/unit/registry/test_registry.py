@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from runmesh.v1 import manifest_pb2
@@ -196,6 +197,110 @@ async def test_those_who_wait_for_a_slot_get_it_in_their_order(
     instance.release()
     await asyncio.gather(*runs)
     assert order == list(range(20))
+
+
+async def taken(registry: Registry, **about: Any) -> Instance:
+    """Wait for a slot and take it, as a run does."""
+    found = await registry.wait_for(RUNNER, **about)
+    assert found is not None
+    found.acquire()
+    return found
+
+
+async def test_freed_slot_wakes_one_of_those_who_wait_and_not_all(
+    registry: Registry, serving: Add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance = serving(max_runs=1)
+    instance.acquire()
+    looks = 0
+    choose = registry._selection.choose
+
+    def counted(*arguments: Any, **named: Any) -> Instance | None:
+        nonlocal looks
+        looks += 1
+        return choose(*arguments, **named)
+
+    async def run() -> None:
+        found = await taken(registry)
+        await asyncio.sleep(0)
+        found.release()
+
+    runs = [asyncio.create_task(run()) for _ in range(200)]
+    await asyncio.sleep(0)
+    monkeypatch.setattr(registry._selection, "choose", counted)
+    instance.release()
+    await asyncio.gather(*runs)
+    assert looks <= 3 * len(runs)
+
+
+async def test_slot_that_is_promised_is_not_taken_by_who_comes_later(
+    registry: Registry, serving: Add
+) -> None:
+    instance = serving(max_runs=1)
+    instance.acquire()
+    first = asyncio.create_task(taken(registry))
+    await asyncio.sleep(0)
+    instance.release()
+    assert registry.pick(RUNNER) is None
+    late = asyncio.create_task(taken(registry))
+    assert await asyncio.wait_for(first, 1) is instance
+    await asyncio.sleep(0)
+    assert not late.done()
+    instance.release()
+    assert await asyncio.wait_for(late, 1) is instance
+    instance.release()
+    assert registry.pick(RUNNER) is instance
+
+
+async def test_slot_that_its_taker_cannot_use_or_gives_up_is_the_next_ones(
+    registry: Registry, serving: Add
+) -> None:
+    home, other = serving(max_runs=1), serving(max_runs=1)
+    assert registry.pick(RUNNER, session_key="s") is home
+    home.acquire()
+    other.acquire()
+    pinned = asyncio.create_task(taken(registry, session_key="s"))
+    leaving = asyncio.create_task(taken(registry))
+    free = asyncio.create_task(taken(registry))
+    await asyncio.sleep(0)
+    other.release()
+    # It was told of the slot, and is cancelled before it looks.
+    leaving.cancel()
+    assert await asyncio.wait_for(free, 1) is other
+    assert not pinned.done()
+    home.release()
+    assert await asyncio.wait_for(pinned, 1) is home
+    await asyncio.wait([leaving])
+    assert len(registry._lines["acme/desk"]) == 0
+    assert not registry._lines["acme/desk"].is_promised
+
+
+async def test_session_of_a_lost_instance_is_as_a_new_one(registry: Registry, serving: Add) -> None:
+    lost, other = serving(), serving()
+    assert registry.pick(RUNNER, session_key="s") is lost
+    registry.lose(lost, InstanceState.FAILED, "over")
+    assert not registry._selection._homes
+    assert registry.pick(RUNNER, session_key="s") is other
+
+
+async def test_session_that_was_unused_the_longest_is_forgotten_first() -> None:
+    registry = Registry(identity=HostIdentity("host", "Host", "0.1.0"), remembered_sessions=2)
+    for _ in range(2):
+        instance = registry.add(
+            plugin_id="acme/desk", found_by=FoundBy.FOLDER, address="unix:/nowhere"
+        )
+        manifest = manifest_pb2.RunnerManifest(id=RUNNER, version="1")
+        instance.introduce(Introduction("id", "1", "", 0, {RUNNER: manifest}))
+        registry.mark(instance, InstanceState.SERVING)
+    home = registry.pick(RUNNER, session_key="a")
+    assert home is not None
+    home.acquire()
+    registry.pick(RUNNER, session_key="b")
+    assert registry.pick(RUNNER, session_key="a") is home
+    registry.pick(RUNNER, session_key="c")
+    assert registry.pick(RUNNER, session_key="a") is home
+    assert [key for _, key in registry._selection._homes] == ["c", "a"]
+    await registry.close()
 
 
 async def test_token_names_its_instance_until_that_is_lost(
