@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from host_service.agents.prompts import Prompts
 from host_service.authorization.rate import Rate
 from host_service.authorization.secrets import RUN_TOKEN_PREFIX, hash_secret, new_secret
 from host_service.authorization.snapshot import Snapshot
@@ -18,6 +19,23 @@ from host_service.limits import Limits
 _REFUSED = "the run token or the instance token is missing, wrong, or of a run that has ended"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a run was told at its start, beside its rights, and the host goes by as well.
+
+    Attributes:
+        prompts: The prompts of its agent.
+        latest_cursor: Returns the cursor of the newest transcript item before its event; empty
+            without any. It is known by the time the runner is called.
+    """
+
+    prompts: Prompts = field(default_factory=Prompts)
+    latest_cursor: Callable[[], str] = str
+
+
+_NOTHING = Told()
+
+
 @dataclass(eq=False, slots=True)
 class RunAccess:
     """What a pair of good tokens opens, as long as the run lives.
@@ -25,12 +43,14 @@ class RunAccess:
     Attributes:
         snapshot: What the run may do.
         rate: How often it may call.
+        told: What it was told.
         calls: The calls that are being served. They end with the access.
         ended: Why it ended; None while it holds.
     """
 
     snapshot: Snapshot
     rate: Rate
+    told: Told = _NOTHING
     calls: set[asyncio.Task[object]] = field(default_factory=set)
     ended: HostError | None = None
 
@@ -64,15 +84,21 @@ class RunTokens:
     def __len__(self) -> int:
         return len(self._issued)
 
-    def issue(self, *, snapshot: Snapshot, instance_token: str) -> str:
-        """Return a new token for a run, good only together with the token of its instance."""
+    def issue(self, *, snapshot: Snapshot, instance_token: str, told: Told = _NOTHING) -> str:
+        """Return a new token for a run, good only together with the token of its instance.
+
+        Args:
+            snapshot: What the run may do.
+            instance_token: The token of its instance.
+            told: What it is told beside.
+        """
         token = new_secret(RUN_TOKEN_PREFIX)
         rate = Rate(
             per_second=self._limits.host_calls_per_second,
             burst=self._limits.host_calls_burst,
             monotonic=self._monotonic,
         )
-        access = RunAccess(snapshot, rate)
+        access = RunAccess(snapshot, rate, told)
         self._issued[hash_secret(token)] = _Issued(access, hash_secret(instance_token))
         return token
 

@@ -10,8 +10,10 @@ from runmesh.v1 import run_pb2
 
 from host_service.agents.agent import Agent
 from host_service.agents.config_schema import ConfigSchema
+from host_service.agents.prompts import Prompts
 from host_service.agents.selectors import selections
 from host_service.authorization.snapshot import Snapshot, freeze
+from host_service.authorization.tokens import Told
 from host_service.registry.instance import Instance
 from host_service.runs.asked import asked_by
 from host_service.runs.context import Circumstances, build_context, duration
@@ -86,7 +88,15 @@ def prepare_call(
             latest_position=record.latest_cursor_position,
         ),
     )
-    token = services.tokens.issue(snapshot=snapshot, instance_token=instance.instance_token)
+    token = services.tokens.issue(
+        snapshot=snapshot,
+        instance_token=instance.instance_token,
+        told=Told(
+            prompts=Prompts.of(schema, config_json),
+            # Where the event stands may be known only later, and is then said in the context.
+            latest_cursor=lambda: request.context.context.latest_cursor,
+        ),
+    )
     access = run_pb2.HostAccess(
         host_id=services.host_id,
         address=services.host_api_address,
