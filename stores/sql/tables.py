@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from stores.actions import ActionStatus
 from stores.audit import AuditOutcome
 from stores.records import RunStatus
 from stores.sql.dialect import COUNTER, KEY, TERMS
@@ -455,3 +456,37 @@ secrets = sa.Table(
     _time("updated_at"),
     _bytes("sealed"),
 )
+
+# What runs asked to have done. An action goes with the run that asked for it last.
+actions = sa.Table(
+    "actions",
+    metadata,
+    sa.Column("action_id", KEY, primary_key=True),
+    _key("scope_key"),
+    _key("idempotency_key"),
+    _bytes("digest"),
+    sa.Column("run_id", KEY, _of_run(), nullable=False),
+    _key("workspace"),
+    _key("agent_id"),
+    _key("runner_id"),
+    _key("name"),
+    _text("target", nullable=True),
+    _text("payload", nullable=True),
+    _integer("hint"),
+    sa.Column("status", sa.SmallInteger, nullable=False),
+    _text("missing"),
+    _text("result", nullable=True),
+    _text("detail"),
+    _time("requested_at"),
+    _time("decided_at", nullable=True),
+    _key("decided_by", nullable=True),
+    _time("started_at", nullable=True),
+    _time("ended_at", nullable=True),
+    _key("host_id"),
+    _key("host_incarnation"),
+    sa.UniqueConstraint("scope_key", "idempotency_key"),
+    sa.Index("ix_actions_run", "run_id", "action_id"),
+    sa.Index("ix_actions_agent", "agent_id", "action_id"),
+)
+is_open_action = actions.c.status < sa.literal_column(str(int(ActionStatus.RECORDED)))
+_partial_index("ix_actions_open", actions.c.action_id, where=is_open_action)
