@@ -66,6 +66,8 @@ class Limits:
         state_value_bytes: A value of state, as JSON.
         state_snapshot_bytes: The state that a run starts with.
         storage_value_bytes: A value of storage.
+        action_bytes: The target, or the payload, of an action, as JSON.
+        action_answer_bytes: What is kept of an executor's answer.
         host_calls_per_second: HostAPI calls of one run, in the long run.
         host_calls_burst: HostAPI calls of one run at once, after a rest.
     """
@@ -105,6 +107,8 @@ class Limits:
     state_value_bytes: int = 256 * KIB
     state_snapshot_bytes: int = 2 * MIB
     storage_value_bytes: int = 3 * MIB
+    action_bytes: int = MIB
+    action_answer_bytes: int = 64 * KIB
     host_calls_per_second: float = 100.0
     host_calls_burst: int = 200
 
@@ -150,6 +154,8 @@ class Limits:
             "state_value_bytes": self.state_value_bytes,
             "state_snapshot_bytes": self.state_snapshot_bytes,
             "storage_value_bytes": self.storage_value_bytes,
+            # An action has two of them, and is shown with its answer.
+            "action_bytes": self.action_bytes * 2 + self.action_answer_bytes,
             "message_characters": self.message_characters * _LONGEST_CHARACTER,
         }
         for name, size in sizes.items():

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from google.protobuf.message import Message
-from runmesh.admin.v1 import admin_pb2, explain_pb2
+from runmesh.admin.v1 import actions_pb2, admin_pb2, explain_pb2
 from runmesh.v1 import (
     attach_pb2,
     context_pb2,
@@ -34,6 +34,7 @@ from host_service.validation.violation import MOST_VIOLATIONS, Violation, violat
 _FILES: Final = tuple(
     module.DESCRIPTOR
     for module in (
+        actions_pb2,
         admin_pb2,
         attach_pb2,
         context_pb2,

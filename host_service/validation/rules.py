@@ -61,6 +61,7 @@ _INLINE: Final = (MaxSize(MIB, "inline_artifact_bytes"),)
 _CHUNK: Final = (MaxSize(MIB, "chunk_bytes"),)
 _DIGEST: Final = (Required(), Digest())
 _STATE_VALUE: Final = (Required(), MaxSize(256 * KIB, "state_value_bytes"), Json())
+_ACTION_VALUE: Final = (MaxSize(MIB, "action_bytes"), Json())
 _APART: Final = (CheckedApart(),)
 _SECRET: Final = (Length(0, 8192),)
 _UNIQUE_IDS: Final = (Unique("id", "ids are unique"),)
@@ -160,8 +161,8 @@ _RESULT: Final[Mapping[str, _Fields]] = {
     "StateUpdated": {"scope": _REQUIRED, "key": _ID, "value_json": _STATE_VALUE},
     "ActionRequested": {
         "action": _WORD,
-        "target_json": _JSON_VALUE,
-        "payload_json": _JSON_VALUE,
+        "target_json": _ACTION_VALUE,
+        "payload_json": _ACTION_VALUE,
         "idempotency_key": _ID,
     },
     "UsageReported": {"usage": _REQUIRED},
@@ -306,6 +307,29 @@ _ADMIN: Final[Mapping[str, _Fields]] = {
         "tools": _EACH_ID,
         "knowledge_bases": _EACH_ID,
         "platform_actions": _EACH_WORD,
+    },
+    "ApprovalRule": {"action": _WORD},
+    "ApprovalCondition": {
+        "field": (
+            *_ID,
+            Pattern(
+                r"(?:target|payload)(?:\..+)?",
+                "`target` or `payload`, or one of them, a dot and a path into its JSON",
+            ),
+        ),
+        "equals": _UP_TO_1024,
+    },
+    "ListActionsRequest": {
+        "agent_id": _UP_TO_255,
+        "run_id": _UP_TO_255,
+        "page_size": _PAGE_SIZE,
+        "page_token": _UP_TO_1024,
+    },
+    "GetActionRequest": {"action_id": _ID},
+    "DecideActionRequest": {
+        "action_id": _ID,
+        "decision": _REQUIRED,
+        "reason": _UP_TO_1024,
     },
     "SkillSelection": {"names": _EACH_ID},
     "DeliveryPolicy": {"fallback_target": _UP_TO_255},

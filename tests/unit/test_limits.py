@@ -43,7 +43,7 @@ def test_fraction_is_taken_where_the_unit_has_fractions() -> None:
 @pytest.mark.parametrize(
     ("overrides", "rule"),
     [
-        ({"no_such": 1}, "no such limit; known: active_runs"),
+        ({"no_such": 1}, "no such limit; known: .*active_runs"),
         ({"message_bytes": 1024}, "cannot be set"),
         ({"event_bytes": 0}, "above 0"),
         ({"event_bytes": -1}, "above 0"),

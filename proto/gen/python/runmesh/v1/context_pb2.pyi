@@ -763,7 +763,8 @@ Global___ContextAccess: _TypeAlias = ContextAccess  # noqa: Y015
 @_typing.final
 class StateSnapshot(_message.Message):
     """State as it was when the run started, scope by scope, each value one JSON value. A scope whose identity the event lacks
-    is empty. At most 2 MiB.
+    is empty. At most 2 MiB: beyond that, values are left out of the last scopes in this order: conversation, actor, subject,
+    binding, runner, workspace.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

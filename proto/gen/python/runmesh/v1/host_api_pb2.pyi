@@ -108,7 +108,9 @@ class _ActionStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActionSt
     ACTION_STATUS_REJECTED: _ActionStatus.ValueType  # 4
     """A person refused it."""
     ACTION_STATUS_FAILED: _ActionStatus.ValueType  # 5
-    """It was executed and failed."""
+    """It was executed and failed; or its host was lost meanwhile, and whether it took effect is not known."""
+    ACTION_STATUS_EXECUTING: _ActionStatus.ValueType  # 6
+    """It is being executed."""
 
 class ActionStatus(_ActionStatus, metaclass=_ActionStatusEnumTypeWrapper):
     """What became of an action."""
@@ -124,7 +126,9 @@ ACTION_STATUS_RECORDED: ActionStatus.ValueType  # 3
 ACTION_STATUS_REJECTED: ActionStatus.ValueType  # 4
 """A person refused it."""
 ACTION_STATUS_FAILED: ActionStatus.ValueType  # 5
-"""It was executed and failed."""
+"""It was executed and failed; or its host was lost meanwhile, and whether it took effect is not known."""
+ACTION_STATUS_EXECUTING: ActionStatus.ValueType  # 6
+"""It is being executed."""
 Global___ActionStatus: _TypeAlias = ActionStatus  # noqa: Y015
 
 @_typing.final
@@ -2128,7 +2132,9 @@ class RequestActionResponse(_message.Message):
     """Optional. More, for people."""
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Optional. What an execution lacks, such as `executor` or `policy`."""
+        """Optional. What an execution lacks: `manifest` (the runner's manifest does not declare the action), `policy` (the agent or
+        the workspace does not grant it), `executor` (this host has none for it), `approval` (a person must say yes first).
+        """
 
     def __init__(
         self,

@@ -379,8 +379,9 @@ class HostAPIServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RequestAction(self, request, context):
-        """Asks for an action on the platform. May be repeated with the same idempotency key: it executes once. Needs the action's
-        name in the manifest, and `platform_api`.
+        """Asks for an action on the platform, and answers when it was executed, or recorded where it is not. May be repeated with the
+        same idempotency key: it executes once, and what became of it is answered; what was recorded only is judged anew. Needs the
+        action's name in the manifest, and `platform_api`. An execution goes on when the run ends.
         Errors: ALREADY_EXISTS for a key that was used with other content.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

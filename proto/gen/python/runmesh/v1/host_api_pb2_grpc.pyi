@@ -116,8 +116,9 @@ class HostAPIServiceStub:
     runner decides what to do with it.
     """
     RequestAction: _aio.UnaryUnaryMultiCallable[_host_api_pb2.RequestActionRequest, _host_api_pb2.RequestActionResponse]
-    """Asks for an action on the platform. May be repeated with the same idempotency key: it executes once. Needs the action's
-    name in the manifest, and `platform_api`.
+    """Asks for an action on the platform, and answers when it was executed, or recorded where it is not. May be repeated with the
+    same idempotency key: it executes once, and what became of it is answered; what was recorded only is judged anew. Needs the
+    action's name in the manifest, and `platform_api`. An execution goes on when the run ends.
     Errors: ALREADY_EXISTS for a key that was used with other content.
     """
     PullSteering: _aio.UnaryStreamMultiCallable[_host_api_pb2.PullSteeringRequest, _host_api_pb2.PullSteeringResponse]
@@ -353,8 +354,9 @@ class HostAPIServiceServicer:
         request: _host_api_pb2.RequestActionRequest,
         context: _aio.ServicerContext[_host_api_pb2.RequestActionRequest, _abc.Awaitable[_host_api_pb2.RequestActionResponse]],
     ) -> _abc.Awaitable[_host_api_pb2.RequestActionResponse]:
-        """Asks for an action on the platform. May be repeated with the same idempotency key: it executes once. Needs the action's
-        name in the manifest, and `platform_api`.
+        """Asks for an action on the platform, and answers when it was executed, or recorded where it is not. May be repeated with the
+        same idempotency key: it executes once, and what became of it is answered; what was recorded only is judged anew. Needs the
+        action's name in the manifest, and `platform_api`. An execution goes on when the run ends.
         Errors: ALREADY_EXISTS for a key that was used with other content.
         """
 

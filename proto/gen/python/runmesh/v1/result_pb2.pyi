@@ -490,11 +490,13 @@ class ActionRequested(_message.Message):
     action: _builtins.str
     """Required. The action's name, such as `message.send`. 1 to 100 bytes."""
     target_json: _builtins.str
-    """Optional. What to act on, a JSON value."""
+    """Optional. What to act on, a JSON value of at most 1 MiB."""
     payload_json: _builtins.str
-    """Optional. What to do it with, a JSON value."""
+    """Optional. What to do it with, a JSON value of at most 1 MiB."""
     idempotency_key: _builtins.str
-    """Required. The same key never executes twice. 1 to 255 bytes."""
+    """Required. The same key never executes twice for one runner, agent, workspace and bot, whatever the conversation: what is to
+    be done once in each names it in the key. It is kept as long as the run that used it. 1 to 255 bytes.
+    """
     approval_hint: Global___ApprovalHint.ValueType
     """Optional. The runner's view on approval."""
     def __init__(

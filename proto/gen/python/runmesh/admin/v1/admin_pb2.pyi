@@ -12,6 +12,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from runmesh.admin.v1 import actions_pb2 as _actions_pb2
 from runmesh.v1 import context_pb2 as _context_pb2
 from runmesh.v1 import gateway_pb2 as _gateway_pb2
 from runmesh.v1 import manifest_pb2 as _manifest_pb2
@@ -39,7 +40,7 @@ class _ApprovalPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Approv
     APPROVAL_POLICY_ALWAYS: _ApprovalPolicy.ValueType  # 2
     """A person, each time."""
     APPROVAL_POLICY_BY_RULE: _ApprovalPolicy.ValueType  # 3
-    """A person, where a rule says so."""
+    """As `ResourcePolicy.approval_rules` say; a person where none of them is about the action."""
 
 class ApprovalPolicy(_ApprovalPolicy, metaclass=_ApprovalPolicyEnumTypeWrapper):
     """Who must say yes before an action executes."""
@@ -51,7 +52,7 @@ APPROVAL_POLICY_NEVER: ApprovalPolicy.ValueType  # 1
 APPROVAL_POLICY_ALWAYS: ApprovalPolicy.ValueType  # 2
 """A person, each time."""
 APPROVAL_POLICY_BY_RULE: ApprovalPolicy.ValueType  # 3
-"""A person, where a rule says so."""
+"""As `ResourcePolicy.approval_rules` say; a person where none of them is about the action."""
 Global___ApprovalPolicy: _TypeAlias = ApprovalPolicy  # noqa: Y015
 
 class _StatePolicyScope:
@@ -242,6 +243,7 @@ class ResourcePolicy(_message.Message):
     HISTORY_BEYOND_CONVERSATION_FIELD_NUMBER: _builtins.int
     PLATFORM_ACTIONS_FIELD_NUMBER: _builtins.int
     APPROVAL_FIELD_NUMBER: _builtins.int
+    APPROVAL_RULES_FIELD_NUMBER: _builtins.int
     history_beyond_conversation: _builtins.bool
     """Optional. Default false. History of other conversations of the same workspace and bot."""
     approval: Global___ApprovalPolicy.ValueType
@@ -270,6 +272,10 @@ class ResourcePolicy(_message.Message):
     def platform_actions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Optional. Actions that may be requested. Each 1 to 100 bytes."""
 
+    @_builtins.property
+    def approval_rules(self) -> _containers.RepeatedCompositeFieldContainer[_actions_pb2.ApprovalRule]:
+        """Optional. What APPROVAL_POLICY_BY_RULE goes by, in order; not read otherwise."""
+
     def __init__(
         self,
         *,
@@ -281,10 +287,11 @@ class ResourcePolicy(_message.Message):
         history_beyond_conversation: _builtins.bool = ...,
         platform_actions: _abc.Iterable[_builtins.str] | None = ...,
         approval: Global___ApprovalPolicy.ValueType = ...,
+        approval_rules: _abc.Iterable[_actions_pb2.ApprovalRule] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["skills", b"skills", "storage", b"storage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "history_beyond_conversation", b"history_beyond_conversation", "knowledge_bases", b"knowledge_bases", "models", b"models", "platform_actions", b"platform_actions", "skills", b"skills", "storage", b"storage", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "approval_rules", b"approval_rules", "history_beyond_conversation", b"history_beyond_conversation", "knowledge_bases", b"knowledge_bases", "models", b"models", "platform_actions", b"platform_actions", "skills", b"skills", "storage", b"storage", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from runmesh.admin.v1 import actions_pb2 as runmesh_dot_admin_dot_v1_dot_actions__pb2
 from runmesh.admin.v1 import admin_pb2 as runmesh_dot_admin_dot_v1_dot_admin__pb2
 from runmesh.admin.v1 import explain_pb2 as runmesh_dot_admin_dot_v1_dot_explain__pb2
 
@@ -143,6 +144,21 @@ class AdminServiceStub:
                 '/runmesh.admin.v1.AdminService/RevokeApiKey',
                 request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.RevokeApiKeyRequest.SerializeToString,
                 response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.RevokeApiKeyResponse.FromString,
+                _registered_method=True)
+        self.ListActions = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/ListActions',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_actions__pb2.ListActionsRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_actions__pb2.ListActionsResponse.FromString,
+                _registered_method=True)
+        self.GetAction = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/GetAction',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_actions__pb2.GetActionRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_actions__pb2.GetActionResponse.FromString,
+                _registered_method=True)
+        self.DecideAction = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/DecideAction',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_actions__pb2.DecideActionRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_actions__pb2.DecideActionResponse.FromString,
                 _registered_method=True)
         self.GetHost = channel.unary_unary(
                 '/runmesh.admin.v1.AdminService/GetHost',
@@ -324,6 +340,32 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListActions(self, request, context):
+        """Lists actions that runs asked for, newest first. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetAction(self, request, context):
+        """Reads one action. May be repeated.
+        Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DecideAction(self, request, context):
+        """Approves or rejects an action that waits for approval. What is approved is executed on the host that is called, which
+        answers when that has ended; the execution goes on if the caller leaves. May be repeated: what was decided so already is
+        answered as it stands. Needs `operator`.
+        Errors: NOT_FOUND; CONFLICT for an action that does not wait for approval, or was decided otherwise; UNAVAILABLE where this
+        host has no executor for it: nothing is decided then.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetHost(self, request, context):
         """Says what host this is and how busy. May be repeated.
         """
@@ -457,6 +499,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.RevokeApiKey,
                     request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.RevokeApiKeyRequest.FromString,
                     response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.RevokeApiKeyResponse.SerializeToString,
+            ),
+            'ListActions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListActions,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_actions__pb2.ListActionsRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_actions__pb2.ListActionsResponse.SerializeToString,
+            ),
+            'GetAction': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAction,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_actions__pb2.GetActionRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_actions__pb2.GetActionResponse.SerializeToString,
+            ),
+            'DecideAction': grpc.unary_unary_rpc_method_handler(
+                    servicer.DecideAction,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_actions__pb2.DecideActionRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_actions__pb2.DecideActionResponse.SerializeToString,
             ),
             'GetHost': grpc.unary_unary_rpc_method_handler(
                     servicer.GetHost,
@@ -1045,6 +1102,87 @@ class AdminService:
             '/runmesh.admin.v1.AdminService/RevokeApiKey',
             runmesh_dot_admin_dot_v1_dot_admin__pb2.RevokeApiKeyRequest.SerializeToString,
             runmesh_dot_admin_dot_v1_dot_admin__pb2.RevokeApiKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListActions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/ListActions',
+            runmesh_dot_admin_dot_v1_dot_actions__pb2.ListActionsRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_actions__pb2.ListActionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/GetAction',
+            runmesh_dot_admin_dot_v1_dot_actions__pb2.GetActionRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_actions__pb2.GetActionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DecideAction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/DecideAction',
+            runmesh_dot_admin_dot_v1_dot_actions__pb2.DecideActionRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_actions__pb2.DecideActionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,6 +7,7 @@ here too.
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from runmesh.admin.v1 import actions_pb2 as _actions_pb2
 from runmesh.admin.v1 import admin_pb2 as _admin_pb2
 from runmesh.admin.v1 import explain_pb2 as _explain_pb2
 
@@ -79,6 +80,19 @@ class AdminServiceStub:
     RevokeApiKey: _aio.UnaryUnaryMultiCallable[_admin_pb2.RevokeApiKeyRequest, _admin_pb2.RevokeApiKeyResponse]
     """Revokes an API key: it is refused from now on. May be repeated.
     Errors: NOT_FOUND.
+    """
+    ListActions: _aio.UnaryUnaryMultiCallable[_actions_pb2.ListActionsRequest, _actions_pb2.ListActionsResponse]
+    """Lists actions that runs asked for, newest first. May be repeated."""
+    GetAction: _aio.UnaryUnaryMultiCallable[_actions_pb2.GetActionRequest, _actions_pb2.GetActionResponse]
+    """Reads one action. May be repeated.
+    Errors: NOT_FOUND.
+    """
+    DecideAction: _aio.UnaryUnaryMultiCallable[_actions_pb2.DecideActionRequest, _actions_pb2.DecideActionResponse]
+    """Approves or rejects an action that waits for approval. What is approved is executed on the host that is called, which
+    answers when that has ended; the execution goes on if the caller leaves. May be repeated: what was decided so already is
+    answered as it stands. Needs `operator`.
+    Errors: NOT_FOUND; CONFLICT for an action that does not wait for approval, or was decided otherwise; UNAVAILABLE where this
+    host has no executor for it: nothing is decided then.
     """
     GetHost: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetHostRequest, _admin_pb2.GetHostResponse]
     """Says what host this is and how busy. May be repeated."""
@@ -262,6 +276,34 @@ class AdminServiceServicer:
     ) -> _abc.Awaitable[_admin_pb2.RevokeApiKeyResponse]:
         """Revokes an API key: it is refused from now on. May be repeated.
         Errors: NOT_FOUND.
+        """
+
+    def ListActions(
+        self,
+        request: _actions_pb2.ListActionsRequest,
+        context: _aio.ServicerContext[_actions_pb2.ListActionsRequest, _abc.Awaitable[_actions_pb2.ListActionsResponse]],
+    ) -> _abc.Awaitable[_actions_pb2.ListActionsResponse]:
+        """Lists actions that runs asked for, newest first. May be repeated."""
+
+    def GetAction(
+        self,
+        request: _actions_pb2.GetActionRequest,
+        context: _aio.ServicerContext[_actions_pb2.GetActionRequest, _abc.Awaitable[_actions_pb2.GetActionResponse]],
+    ) -> _abc.Awaitable[_actions_pb2.GetActionResponse]:
+        """Reads one action. May be repeated.
+        Errors: NOT_FOUND.
+        """
+
+    def DecideAction(
+        self,
+        request: _actions_pb2.DecideActionRequest,
+        context: _aio.ServicerContext[_actions_pb2.DecideActionRequest, _abc.Awaitable[_actions_pb2.DecideActionResponse]],
+    ) -> _abc.Awaitable[_actions_pb2.DecideActionResponse]:
+        """Approves or rejects an action that waits for approval. What is approved is executed on the host that is called, which
+        answers when that has ended; the execution goes on if the caller leaves. May be repeated: what was decided so already is
+        answered as it stands. Needs `operator`.
+        Errors: NOT_FOUND; CONFLICT for an action that does not wait for approval, or was decided otherwise; UNAVAILABLE where this
+        host has no executor for it: nothing is decided then.
         """
 
     def GetHost(
