@@ -6,6 +6,8 @@ from typing import Any
 from runmesh.v1 import gateway_pb2, result_pb2
 
 from host_service.agents.agent import Agent
+from host_service.agents.declared import Declared
+from host_service.agents.directory import AgentDirectory
 from host_service.runs.admission import Admission
 from host_service.runs.event import Event
 from host_service.runs.log import Batch, Ended
@@ -40,6 +42,11 @@ def a_run_record(event: Event, **changes: Any) -> RunRecord:
         "reserved_sequence": 4096,
     }
     return RunRecord(**(fields | changes))
+
+
+async def save(directory: AgentDirectory, *agents: Agent) -> None:
+    """Have agents, as an operator would."""
+    await directory.apply(Declared.of(agents, ()))
 
 
 class Conversation:

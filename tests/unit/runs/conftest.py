@@ -1,14 +1,17 @@
 """A host without its edges: runs on real stores, and a real runner where one is asked for."""
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from host_service.agents.directory import AgentDirectory
 from host_service.authorization.tokens import RunTokens
 from host_service.limits import Limits
-from host_service.registry import HostIdentity, Registry
+from host_service.registry import HostIdentity, Instance, Registry
 from host_service.registry.schemas import ConfigSchemas
 from host_service.runs.admission import Admission
 from host_service.runs.orchestrator import Orchestrator
@@ -16,6 +19,7 @@ from host_service.runs.services import RunServices
 from host_service.telemetry import Telemetry
 from host_service.validation import Validator
 from stores import Stores
+from tests.unit.runs.runner import Runner, Script, ServeScript, introduce, serve
 
 
 @pytest.fixture
@@ -50,11 +54,42 @@ async def services(stores: Stores, limits: Limits) -> AsyncIterator[RunServices]
 
 
 @pytest.fixture
-def orchestrator(stores: Stores, services: RunServices, limits: Limits) -> Orchestrator:
+def directory(stores: Stores, services: RunServices) -> AgentDirectory:
+    """Gives the agents in force; there are none yet."""
+    return AgentDirectory(
+        catalogue=stores.catalogue,
+        secrets=stores.secrets,
+        keys=stores.keys,
+        clock=services.clock,
+    )
+
+
+@pytest.fixture
+def orchestrator(
+    stores: Stores, services: RunServices, directory: AgentDirectory, limits: Limits
+) -> Orchestrator:
     """Gives the one entry of runs."""
     return Orchestrator(
         stores=stores,
-        directory=AgentDirectory(catalogue=stores.catalogue),
+        directory=directory,
         services=services,
         admission=Admission(active=limits.active_runs, waiting=limits.waiting_runs),
     )
+
+
+@pytest.fixture
+async def serving(services: RunServices, tmp_path: Path) -> AsyncIterator[ServeScript]:
+    """Serves a script as another instance of the runner."""
+    async with AsyncExitStack() as stack:
+        count = 0
+
+        async def start(script: Script, **about: Any) -> tuple[Runner, Instance]:
+            nonlocal count
+            count += 1
+            address = f"unix:{tmp_path}/r{count}"
+            runner = Runner(script)
+            server = await serve(runner, address)
+            stack.push_async_callback(server.stop, None)
+            return runner, introduce(services.registry, address, **about)
+
+        yield start

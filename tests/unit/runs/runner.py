@@ -1,7 +1,7 @@
 """A runner in this process: a real server that sends what a test says."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc.aio
@@ -13,6 +13,9 @@ from tests.unit.runs.samples import RUNNER
 
 #: What a runner does with a run: yields payloads by name, to be sent one a frame.
 Script = Callable[[run_pb2.RunRequest], AsyncIterator[dict[str, Any]]]
+
+#: Serves a script as another instance of the runner; see the fixture `serving`.
+ServeScript = Callable[..., Awaitable[tuple["Runner", Instance]]]
 
 END = {"run_completed": result_pb2.RunCompleted(finish_reason="stop")}
 

@@ -1,16 +1,15 @@
 """Tests of `host_service.runs.run` and `orchestrator`: runs on a real server and real stores."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from runmesh.v1 import result_pb2, run_pb2
 
+from host_service.agents.directory import AgentDirectory
 from host_service.errors import (
     AlreadyExists,
     NoBinding,
@@ -20,7 +19,7 @@ from host_service.errors import (
     Unavailable,
 )
 from host_service.limits import Limits
-from host_service.registry import FoundBy, Instance
+from host_service.registry import FoundBy
 from host_service.runs.entry import session_key
 from host_service.runs.event import Event, take_in
 from host_service.runs.log import Batch, Ended
@@ -29,8 +28,8 @@ from host_service.runs.services import RunServices
 from stores import Stores
 from stores.errors import StoreUnavailable
 from stores.records import RunRecord, RunStatus
-from tests.unit.runs.active import results_of
-from tests.unit.runs.runner import END, Runner, Script, introduce, serve
+from tests.unit.runs.active import results_of, save
+from tests.unit.runs.runner import END, ServeScript, introduce
 from tests.unit.runs.samples import NOON, a_delta, an_agent, an_envelope, an_event
 from tests.unit.runs.test_delivery import CALL
 
@@ -48,32 +47,9 @@ def limits() -> Limits:
     )
 
 
-ServeScript = Callable[..., Awaitable[tuple[Runner, Instance]]]
-
-
-@pytest.fixture
-async def serving(services: RunServices, tmp_path: Path) -> AsyncIterator[ServeScript]:
-    """Serves a script as another instance of the runner."""
-    async with AsyncExitStack() as stack:
-        count = 0
-
-        async def start(script: Script, **about: Any) -> tuple[Runner, Instance]:
-            nonlocal count
-            count += 1
-            address = f"unix:{tmp_path}/r{count}"
-            runner = Runner(script)
-            server = await serve(runner, address)
-            stack.push_async_callback(server.stop, None)
-            return runner, introduce(services.registry, address, **about)
-
-        yield start
-
-
 @pytest.fixture(autouse=True)
-async def _agents(orchestrator: Orchestrator) -> None:
-    await orchestrator._entry._directory.apply(
-        [an_agent(), an_agent(id="hasty", timeout_seconds=0.05)], []
-    )
+async def _agents(directory: AgentDirectory) -> None:
+    await save(directory, an_agent(), an_agent(id="hasty", timeout_seconds=0.05))
 
 
 async def outcome(started: Started) -> tuple[list[result_pb2.RunResult], RunRecord]:
@@ -305,11 +281,11 @@ async def test_run_without_an_instance_fails_as_unavailable(orchestrator: Orches
 
 
 async def test_agent_that_no_longer_fits_its_runner_fails_before_it_is_called(
-    orchestrator: Orchestrator, serving: ServeScript
+    orchestrator: Orchestrator, serving: ServeScript, directory: AgentDirectory
 ) -> None:
     runner, instance = await serving(hello)
     odd = an_agent(id="odd", config_json='{"no_such_field": 1}')
-    await orchestrator._entry._directory.apply([odd], [])
+    await save(directory, odd)
     _, record = await ran(orchestrator, agent_id="odd")
     assert failure(record) == "host.configuration"
     assert runner.requests == []
