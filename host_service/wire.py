@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from runmesh.admin.v1 import admin_pb2
+from runmesh.admin.v1 import actions_pb2, admin_pb2
 from runmesh.v1 import discovery_pb2, gateway_pb2, manifest_pb2, types_pb2
 
 from host_service.agents.agent import DEFAULT_TIMEOUT_SECONDS, Agent, Scope
+from host_service.agents.approval import ApprovalCondition, ApprovalRule
 from host_service.agents.binding import SCOPE_FIELDS, Binding
 from host_service.agents.directory import Change
 from host_service.authorization.callers import Role
@@ -143,6 +144,7 @@ def agent_from_message(message: admin_pb2.Agent) -> Agent:
         history_beyond_conversation=resources.history_beyond_conversation,
         actions=frozenset(resources.platform_actions),
         approval=enum_word(admin_pb2.ApprovalPolicy, resources.approval) or defaults.approval,
+        approval_rules=tuple(map(_approval_rule, resources.approval_rules)),
         state_enabled=message.state.enabled if message.state.HasField("enabled") else True,
         state_scopes=(
             frozenset(map(Scope, _enum_words(admin_pb2.StatePolicyScope, message.state.scopes)))
@@ -156,6 +158,14 @@ def agent_from_message(message: admin_pb2.Agent) -> Agent:
         ),
         fallback_target=delivery.fallback_target,
         follow_up=enum_word(gateway_pb2.FollowUp, message.follow_up),
+    )
+
+
+def _approval_rule(message: actions_pb2.ApprovalRule) -> ApprovalRule:
+    return ApprovalRule(
+        message.action,
+        tuple(ApprovalCondition(each.field, each.equals) for each in message.conditions),
+        message.ask if message.HasField("ask") else True,
     )
 
 
@@ -184,6 +194,17 @@ def agent_message(agent: Agent, *, config_json: str) -> admin_pb2.Agent:
             history_beyond_conversation=agent.history_beyond_conversation,
             platform_actions=sorted(agent.actions),
             approval=enum_number(admin_pb2.ApprovalPolicy, agent.approval),
+            approval_rules=[
+                actions_pb2.ApprovalRule(
+                    action=rule.action,
+                    conditions=[
+                        actions_pb2.ApprovalCondition(field=each.field, equals=each.equals)
+                        for each in rule.conditions
+                    ],
+                    ask=rule.ask,
+                )
+                for rule in agent.approval_rules
+            ],
         ),
         state=admin_pb2.StatePolicy(
             enabled=agent.state_enabled,

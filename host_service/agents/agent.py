@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
+
+from host_service.agents.approval import ApprovalCondition, ApprovalRule
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
 
@@ -45,6 +47,7 @@ class Agent:
         history_beyond_conversation: Whether runs may read history of other conversations.
         actions: Names of platform actions that may be requested.
         approval: `never`, `always` or `by_rule`.
+        approval_rules: What `by_rule` goes by, in order.
         state_enabled: Whether runs may keep state.
         state_scopes: In which scopes.
         streaming: False: deltas are withheld and messages come whole.
@@ -70,6 +73,7 @@ class Agent:
     history_beyond_conversation: bool = False
     actions: frozenset[str] = frozenset()
     approval: str = "always"
+    approval_rules: tuple[ApprovalRule, ...] = ()
     state_enabled: bool = True
     state_scopes: frozenset[Scope] = frozenset({Scope.CONVERSATION, Scope.ACTOR})
     streaming: bool = True
@@ -109,14 +113,28 @@ class Agent:
 def _to_json(value: object) -> object:
     if isinstance(value, frozenset):
         return sorted(value)
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [asdict(each) if isinstance(each, ApprovalRule) else each for each in value]
+    return value
 
 
 def _as_is(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _rules(rules: list[Mapping[str, Any]]) -> tuple[ApprovalRule, ...]:
+    return tuple(
+        ApprovalRule(
+            rule["action"],
+            tuple(ApprovalCondition(**condition) for condition in rule["conditions"]),
+            rule["ask"],
+        )
+        for rule in rules
+    )
+
+
 _FROM_JSON: Mapping[str, Callable[[Any], Any]] = {
+    "approval_rules": _rules,
     "storage_areas": frozenset,
     "actions": frozenset,
     "state_scopes": lambda names: frozenset(Scope(name) for name in names),

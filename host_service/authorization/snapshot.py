@@ -15,6 +15,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from host_service.agents.agent import Agent, Scope
+from host_service.agents.approval import ApprovalRule
 from host_service.agents.selectors import Selection
 from host_service.authorization.grants import Grant
 from host_service.authorization.layers import Asked, Layers
@@ -99,7 +100,10 @@ class Snapshot:
         tools: Names of tools.
         knowledge_bases: Ids of knowledge bases.
         files: Ids of artifacts that it was given as files.
+        declared_actions: Actions that the manifest asks for: what of them was not granted may be
+            requested, and is recorded.
         approval: Who must say yes before an action executes: `never`, `always` or `by_rule`.
+        approval_rules: What `by_rule` goes by.
         resources: What is known of these models, knowledge bases and files.
         instructions: What the workspace has to say to its runners; empty: nothing.
         trace: What each layer said of every permission and resource.
@@ -120,7 +124,9 @@ class Snapshot:
     tools: frozenset[str] = frozenset()
     knowledge_bases: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
+    declared_actions: frozenset[str] = frozenset()
     approval: str = "always"
+    approval_rules: tuple[ApprovalRule, ...] = ()
     resources: Resources = _NOTHING
     instructions: str = ""
     trace: tuple[Grant, ...] = ()
@@ -209,7 +215,9 @@ def freeze(
         tools=decision.granted("tool"),
         knowledge_bases=decision.granted("knowledge_base"),
         files=decision.granted("file"),
+        declared_actions=asked.actions if "platform_api" in asked.capabilities else frozenset(),
         approval=agent.approval,
+        approval_rules=agent.approval_rules,
         resources=Resources(
             models=decision.models,
             knowledge_bases=decision.knowledge_bases,

@@ -13,6 +13,7 @@ from runmesh.v1 import discovery_pb2, gateway_pb2, manifest_pb2
 
 from host_service import wire
 from host_service.agents.agent import Agent, Scope
+from host_service.agents.approval import ApprovalCondition, ApprovalRule
 from host_service.agents.binding import SCOPE_FIELDS, Binding
 from host_service.agents.directory import Change
 from host_service.authorization.callers import Role
@@ -48,6 +49,15 @@ _agents = st.builds(
     history_beyond_conversation=st.booleans(),
     actions=st.frozensets(_texts, max_size=3),
     approval=st.sampled_from(["never", "always", "by_rule"]),
+    approval_rules=st.lists(
+        st.builds(
+            ApprovalRule,
+            st.text(),
+            st.lists(st.builds(ApprovalCondition, st.text(), st.text()), max_size=2).map(tuple),
+            st.booleans(),
+        ),
+        max_size=3,
+    ).map(tuple),
     state_enabled=st.booleans(),
     # No scopes at all are said by `enabled`: an empty list means the default ones.
     state_scopes=st.frozensets(st.sampled_from(Scope), min_size=1),
