@@ -8,6 +8,7 @@ from typing import Any
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 from runmesh.v1 import manifest_pb2
 
 from host_service.registry.records import PROTOCOL_VERSIONS, ManifestFault
@@ -214,6 +215,8 @@ def _not_understood(manifest: manifest_pb2.RunnerManifest) -> Iterator[_Rule]:
     for path, enum, number in _enum_numbers(manifest):
         if number not in enum.values_by_number:
             yield path, f"has the number {number}, which this host does not know: it grants nothing"
+    for path, number in _unknown_fields(manifest):
+        yield path, f"has field {number}, which this host does not know: it means nothing here"
 
 
 def _texts(message: Message, path: str = "") -> Iterator[tuple[str, str]]:
@@ -230,6 +233,16 @@ def _enum_numbers(message: Message, path: str = "") -> Iterator[tuple[str, EnumD
             yield where, field.enum_type, value
         elif isinstance(value, Message):
             yield from _enum_numbers(value, f"{where}.")
+
+
+def _unknown_fields(message: Message, path: str = "") -> Iterator[tuple[str, int]]:
+    # Its stub lacks what makes it iterable.
+    unknown: Any = UnknownFieldSet(message)
+    for number in sorted({each.field_number for each in unknown}):
+        yield path or "it", number
+    for _, where, value in _values(message, f"{path}." if path else ""):
+        if isinstance(value, Message):
+            yield from _unknown_fields(value, where)
 
 
 def _values(message: Message, path: str) -> Iterator[tuple[FieldDescriptor, str, Any]]:

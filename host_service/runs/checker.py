@@ -267,16 +267,23 @@ class ResultChecker:
     def find_fault(self, result: result_pb2.RunResult) -> str | None:
         """Return which rules of the contract a result breaks, or None.
 
-        State that breaks them is refused where it would be stored, and the run goes on.
+        State that breaks them is refused where it would be stored, and the run goes on. So it does
+        with what a later version of the contract may allow: that is warned of and passed on.
         """
         violations = [
             each
             for each in result_violations(result, self._validator.find_violations)
             if not each.field.startswith("state_updated.")
         ]
-        if not violations:
-            return None
-        return f"result {result.sequence}: " + "; ".join(map(str, violations))
+        for each in violations:
+            if each.is_unknown:
+                self._warn(
+                    "unknown_value",
+                    f"result {result.sequence}: {each.field} has {each.got}, which this host does "
+                    "not know",
+                )
+        broken = [str(each) for each in violations if not each.is_unknown]
+        return f"result {result.sequence}: " + "; ".join(broken) if broken else None
 
 
 def _texts_bytes(texts: Sequence[str], last: int, bare_bytes: int) -> int:

@@ -322,7 +322,7 @@ def _enum_check(field: FieldDescriptor) -> Check:
         number = get(message)
         if number not in known:
             got = f"enum number {number}" if number else "not set"
-            found.append(Violation(name, _REQUIRED.words, got))
+            found.append(Violation(name, _REQUIRED.words, got, is_unknown=bool(number)))
 
     return check
 

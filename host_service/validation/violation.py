@@ -21,6 +21,8 @@ class Violation:
         size: For a limit in bytes, which is PAYLOAD_TOO_LARGE rather than INVALID_ARGUMENT: the
             size.
         limit: For a limit in bytes: the limit.
+        is_unknown: Whether it may keep the rules of a later version of the contract: an enum's
+            number that this one does not have.
     """
 
     field: str
@@ -28,6 +30,7 @@ class Violation:
     got: str
     size: int | None = None
     limit: int | None = None
+    is_unknown: bool = False
 
     def __str__(self) -> str:
         return f"{self.field}: {self.rule}; got {self.got}"

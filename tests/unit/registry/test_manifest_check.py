@@ -188,6 +188,7 @@ def test_what_a_newer_plugin_says_is_kept_with_a_warning() -> None:
     check = check_manifests("acme/desk", [newer])
     assert check.faults == ()
     assert check.accepted[0].SerializeToString() == newer.SerializeToString()
-    assert len(check.warnings) == 2
+    assert len(check.warnings) == 3
     assert "config_schema[0].type 'colour-picker' is not known" in check.warnings[0]
     assert "permissions.models[1] has the number 77" in check.warnings[1]
+    assert "has field 900, which this host does not know" in check.warnings[2]
