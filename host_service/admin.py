@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
-from runmesh.admin.v1 import admin_pb2, admin_pb2_grpc
+from runmesh.admin.v1 import admin_pb2
 
 from host_service import wire
+from host_service.admin_audit import AdminAudit
+from host_service.admin_catalogue import CatalogueCalls
 from host_service.agents.agent import Agent
 from host_service.agents.directory import AgentDirectory
 from host_service.authorization.callers import CallerDirectory
 from host_service.authorization.secrets import API_KEY_PREFIX, hash_secret, new_secret
+from host_service.declarations import apply_request
 from host_service.errors import NotFound
 from host_service.identity import new_id
 from host_service.interceptors import Context, EdgeInterceptor, refuse_missing
@@ -24,14 +27,17 @@ from host_service.requests import RequestCheck
 from host_service.runs.orchestrator import Orchestrator
 from stores.keys import ApiKeys
 from stores.records import ApiKeyRecord
+from stores.secrets import Secrets
 
 
 @refuse_missing
-class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
+class AdminServicer(CatalogueCalls):
     """Decodes, does one thing, encodes.
 
     Args:
-        directory: Agents and bindings.
+        directory: Agents, bindings and whatever else is declared.
+        secrets: Knows which secrets are stored.
+        audit: Where changes are written down.
         keys: Where API keys are stored.
         callers: Must hear of changed keys.
         schemas: Know which configuration fields are secret.
@@ -49,6 +55,8 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self,
         *,
         directory: AgentDirectory,
+        secrets: Secrets,
+        audit: AdminAudit,
         keys: ApiKeys,
         callers: CallerDirectory,
         schemas: ConfigSchemas,
@@ -61,14 +69,14 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         host_id: str,
         version: str,
     ) -> None:
-        self._directory = directory
+        super().__init__(
+            directory=directory, secrets=secrets, check=check, pages=pages, audit=audit
+        )
         self._keys = keys
         self._callers = callers
         self._schemas = schemas
         self._orchestrator = orchestrator
         self._edge = edge
-        self._check = check
-        self._pages = pages
         self._limits = limits
         self._clock = clock
         self._host_id = host_id
@@ -78,28 +86,34 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     async def Apply(
         self, request: admin_pb2.ApplyRequest, context: Context
     ) -> admin_pb2.ApplyResponse:
-        """Create and update agents and bindings."""
-        self._check.require(request)
-        agents = [wire.agent_from_message(message) for message in request.agents]
-        bindings = [wire.binding_from_message(message) for message in request.bindings]
-        runners = self._runners_of(agents)
-        changes = await self._directory.apply(agents, bindings, dry_run=request.dry_run)
+        """Create and update whatever is declared."""
+        runners = self._runners_of(request)
+        with self._audit.watched("Apply") as changed:
+            outcome = await apply_request(request, directory=self._directory, check=self._check)
+            if not request.dry_run:
+                changed += [
+                    f"{change.object.replace('_', ' ')} {change.id}"
+                    for change in outcome.changes
+                    if change.kind != "unchanged"
+                ]
+        if request.keys and not request.dry_run:
+            await self._callers.reload()
         return admin_pb2.ApplyResponse(
             changes=[
                 wire.change_message(
                     change, is_secret=self._secrecy(runners.get(change.id, frozenset()))
                 )
-                for change in changes
-            ]
+                for change in outcome.changes
+            ],
+            warnings=outcome.warnings,
         )
 
-    def _runners_of(self, agents: Sequence[Agent]) -> Mapping[str, frozenset[str]]:
+    def _runners_of(self, request: admin_pb2.ApplyRequest) -> Mapping[str, frozenset[str]]:
         """Return, by agent, the runners it is to have and has: both know what is secret in it."""
-        before = self._directory.agents
-        return {
-            agent.id: frozenset({agent.runner_id, before.get(agent.id, agent).runner_id})
-            for agent in agents
-        }
+        runners = {agent.id: {agent.runner_id} for agent in self._directory.agents.values()}
+        for agent in request.agents:
+            runners.setdefault(agent.id, set()).add(agent.runner_id)
+        return {agent_id: frozenset(names) for agent_id, names in runners.items()}
 
     async def GetAgent(
         self, request: admin_pb2.GetAgentRequest, context: Context
@@ -133,9 +147,9 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.DeleteAgentResponse:
         """Remove an agent and its bindings."""
         self._check.require(request)
-        return admin_pb2.DeleteAgentResponse(
-            existed=await self._directory.delete_agent(request.agent_id)
-        )
+        with self._audit.watched("DeleteAgent", f"agent {request.agent_id}"):
+            existed = await self._directory.delete_agent(request.agent_id)
+        return admin_pb2.DeleteAgentResponse(existed=existed)
 
     async def ListBindings(
         self, request: admin_pb2.ListBindingsRequest, context: Context
@@ -162,9 +176,9 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.DeleteBindingResponse:
         """Remove a binding."""
         self._check.require(request)
-        return admin_pb2.DeleteBindingResponse(
-            existed=await self._directory.delete_binding(request.binding_id)
-        )
+        with self._audit.watched("DeleteBinding", f"binding {request.binding_id}"):
+            existed = await self._directory.delete_binding(request.binding_id)
+        return admin_pb2.DeleteBindingResponse(existed=existed)
 
     async def CreateApiKey(
         self, request: admin_pb2.CreateApiKeyRequest, context: Context
@@ -183,7 +197,8 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             created_at=now,
             expires_at=now + lifetime if request.HasField("lifetime") else None,
         )
-        await self._keys.create(record)
+        with self._audit.watched("CreateApiKey", f"key {record.key_id}"):
+            await self._keys.create(record)
         await self._callers.reload()
         return admin_pb2.CreateApiKeyResponse(key=wire.key_message(record), secret=secret)
 
@@ -211,10 +226,11 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.RevokeApiKeyResponse:
         """Revoke an API key."""
         self._check.require(request)
-        await self._keys.revoke(request.key_id, self._clock())
-        record = await self._keys.get(request.key_id)
-        if record is None:
-            raise NotFound("API key", request.key_id)
+        with self._audit.watched("RevokeApiKey", f"key {request.key_id}"):
+            await self._keys.revoke(request.key_id, self._clock())
+            record = await self._keys.get(request.key_id)
+            if record is None:
+                raise NotFound("API key", request.key_id)
         await self._callers.reload()
         return admin_pb2.RevokeApiKeyResponse(key=wire.key_message(record))
 

@@ -60,6 +60,14 @@ ROLES: Mapping[str, frozenset[Role]] = {
     "/runmesh.admin.v1.AdminService/GetAgent": _READERS,
     "/runmesh.admin.v1.AdminService/ListAgents": _READERS,
     "/runmesh.admin.v1.AdminService/ListBindings": _READERS,
+    "/runmesh.admin.v1.AdminService/GetModel": _READERS,
+    "/runmesh.admin.v1.AdminService/ListModels": _READERS,
+    "/runmesh.admin.v1.AdminService/GetToolServer": _READERS,
+    "/runmesh.admin.v1.AdminService/ListToolServers": _READERS,
+    "/runmesh.admin.v1.AdminService/GetKnowledgeBase": _READERS,
+    "/runmesh.admin.v1.AdminService/ListKnowledgeBases": _READERS,
+    "/runmesh.admin.v1.AdminService/GetPolicy": _READERS,
+    "/runmesh.admin.v1.AdminService/ListPolicies": _READERS,
     "/runmesh.admin.v1.AdminService/GetHost": _READERS,
     "/runmesh.admin.v1.AdminService/ExplainRun": _READERS,
 }
@@ -226,9 +234,10 @@ def _text_metadata(context: Context) -> Mapping[str, str]:
 
 def refuse_missing(servicer: type) -> type:
     """Give every method that a servicer class does not have itself an answer: NOT_IMPLEMENTED."""
-    base = servicer.__mro__[1]
+    # The generated class: last but `object`, which may have others of ours before it.
+    base = servicer.__mro__[-2]
     for name in vars(base):
-        if name.startswith("_") or name in vars(servicer):
+        if name.startswith("_") or getattr(servicer, name) is not getattr(base, name):
             continue
         setattr(servicer, name, _refusal(f"{base.__name__.removesuffix('Servicer')}.{name}"))
     return servicer

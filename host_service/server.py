@@ -25,6 +25,7 @@ from grpc_health.v1 import health
 
 from host_service import __version__
 from host_service.admin import AdminServicer
+from host_service.admin_audit import AdminAudit
 from host_service.agents.directory import AgentDirectory
 from host_service.authorization.callers import CallerDirectory
 from host_service.authorization.tokens import RunTokens
@@ -248,6 +249,9 @@ class _Builder:
         schemas = ConfigSchemas(registry=registry)
         directory = AgentDirectory(
             catalogue=stores.catalogue,
+            secrets=stores.secrets,
+            keys=stores.keys,
+            clock=now,
             schema_of=schemas.of,
             kind_of=lambda runner_id: kind_of(registry.manifest(runner_id)),
         )
@@ -269,7 +273,7 @@ class _Builder:
             ),
             health_servicer=health_servicer,
         )
-        await self._prepare_agents(directory)
+        await self._prepare_agents(directory, callers)
         await self._serve(server, edge, orchestrator, stores, health_servicer)
         refreshing = asyncio.create_task(
             keep_refreshed(directory=directory, callers=callers, catalogue=stores.catalogue)
@@ -383,6 +387,8 @@ class _Builder:
     ) -> AdminServicer:
         return AdminServicer(
             directory=directory,
+            secrets=stores.secrets,
+            audit=AdminAudit(audit=stores.audit, clock=now),
             keys=stores.keys,
             callers=callers,
             schemas=schemas,
@@ -412,10 +418,11 @@ class _Builder:
             steering=Steering(box_of=orchestrator.steering_of, clock=now),
         )
 
-    async def _prepare_agents(self, directory: AgentDirectory) -> None:
+    async def _prepare_agents(self, directory: AgentDirectory, callers: CallerDirectory) -> None:
         await directory.ensure_default(SHIPPED_RUNNER)
         if self._configuration is not None:
             await apply_configuration(self._configuration, directory, self._check)
+            await callers.reload()
         await directory.reload()
 
     async def _serve(

@@ -7,14 +7,12 @@ import os
 from datetime import datetime
 from pathlib import Path
 
-from runmesh.admin.v1 import admin_pb2
-
-from host_service import wire
 from host_service.agents.directory import AgentDirectory
 from host_service.authorization.callers import Role
 from host_service.authorization.secrets import API_KEY_PREFIX, hash_secret, new_secret
 from host_service.configuration import Configuration, ConfigurationError, load_configuration
 from host_service.data_folder import DataFolder
+from host_service.declarations import apply_request
 from host_service.errors import HostError, StartupError
 from host_service.identity import new_id
 from host_service.limits import Limits
@@ -131,17 +129,14 @@ async def ensure_operator_key(keys: ApiKeys, folder: DataFolder, *, at: datetime
 async def apply_configuration(
     configuration: Configuration, directory: AgentDirectory, check: RequestCheck
 ) -> None:
-    """Have the agents and bindings that the configuration names.
+    """Have what the configuration declares.
 
     Raises:
         StartupError: They break rules, or bindings tie.
     """
-    request = admin_pb2.ApplyRequest(agents=configuration.agents, bindings=configuration.bindings)
     try:
-        check.require(request)
-        await directory.apply(
-            [wire.agent_from_message(message) for message in request.agents],
-            [wire.binding_from_message(message) for message in request.bindings],
-        )
+        outcome = await apply_request(configuration.request(), directory=directory, check=check)
     except HostError as error:
         raise StartupError(f"the configuration cannot be used: {error}", _ADVICE) from error
+    for warning in outcome.warnings:
+        _log.warning("%s", warning)

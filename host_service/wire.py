@@ -13,7 +13,7 @@ from runmesh.v1 import discovery_pb2, gateway_pb2, manifest_pb2, types_pb2
 from host_service.agents.agent import DEFAULT_TIMEOUT_SECONDS, Agent, Scope
 from host_service.agents.approval import ApprovalCondition, ApprovalRule
 from host_service.agents.binding import SCOPE_FIELDS, Binding
-from host_service.agents.directory import Change
+from host_service.agents.changes import SECRET_JSON, Change
 from host_service.authorization.callers import Role
 from host_service.registry.instance import Instance
 from host_service.registry.records import ManifestFault
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from google.protobuf.internal.enum_type_wrapper import _EnumTypeWrapper as Enum
 
 Number = TypeVar("Number", bound=int)
-
-# What stands for a value that is not shown: JSON, as every value of a change.
-_HIDDEN = '"***"'
 
 # `results` has this number in DispatchResponse and in WatchRunResponse: field 2, length-delimited.
 _RESULTS_TAG = b"\x12"
@@ -137,7 +134,7 @@ def agent_from_message(message: admin_pb2.Agent) -> Agent:
         knowledge_bases=tuple(resources.knowledge_bases),
         skills=tuple(resources.skills.names) if resources.HasField("skills") else None,
         storage_areas=(
-            _enum_words(manifest_pb2.StorageArea, resources.storage.areas)
+            enum_words(manifest_pb2.StorageArea, resources.storage.areas)
             if has_areas
             else defaults.storage_areas
         ),
@@ -147,7 +144,7 @@ def agent_from_message(message: admin_pb2.Agent) -> Agent:
         approval_rules=tuple(map(_approval_rule, resources.approval_rules)),
         state_enabled=message.state.enabled if message.state.HasField("enabled") else True,
         state_scopes=(
-            frozenset(map(Scope, _enum_words(admin_pb2.StatePolicyScope, message.state.scopes)))
+            frozenset(map(Scope, enum_words(admin_pb2.StatePolicyScope, message.state.scopes)))
             if has_scopes
             else defaults.state_scopes
         ),
@@ -258,7 +255,7 @@ def change_message(change: Change, *, is_secret: Callable[[str], bool]) -> admin
     for path, before, after in change.fields:
         scope, _, rest = path.partition(".")
         if scope == "config" and is_secret(rest.partition(".")[0]):
-            before, after = (_HIDDEN if each is not None else None for each in (before, after))
+            before, after = (SECRET_JSON if each is not None else None for each in (before, after))
         fields.append(admin_pb2.FieldChange(field=path, before_json=before, after_json=after))
     return admin_pb2.Change(
         object=change.object,
@@ -330,7 +327,8 @@ def enum_word(enum: Enum[Any], number: int) -> str:
     return enum.Name(number).removeprefix(_prefix(enum)).lower()
 
 
-def _enum_words(enum: Enum[Any], numbers: Iterable[int]) -> frozenset[str]:
+def enum_words(enum: Enum[Any], numbers: Iterable[int]) -> frozenset[str]:
+    """Return the host's words for enum values, without those of a later version."""
     return frozenset(word for number in numbers if (word := enum_word(enum, number)))
 
 

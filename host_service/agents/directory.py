@@ -1,62 +1,68 @@
-"""The agents and bindings in force: a view of the catalogue, replaced whole on a change."""
+"""What operators declared, as it is in force: a view of the catalogue, replaced whole on a change.
+
+Changes are planned first, against what is stored: everything that will not do is told at once, and
+then one transaction stores all of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from host_service.agents.agent import Agent
 from host_service.agents.binding import Binding, Target
+from host_service.agents.changes import Change, Outcome, change_of
 from host_service.agents.config_schema import ConfigSchema
+from host_service.agents.declared import Declared
+from host_service.agents.follow_up import RunnerKind
 from host_service.agents.resolution import BindingIndex, Found, find_tie
+from host_service.agents.selectors import choose_model
+from host_service.authorization.declared_keys import KeyPlan
+from host_service.catalogue.documents import item_of
+from host_service.catalogue.model import CHAT
+from host_service.catalogue.secret_plan import SecretPlan
 from host_service.catalogue.shelf import Shelf
 from host_service.errors import BindingConflict, FieldFault, InvalidArgument, NotFound
 from stores.catalogue import Catalogue
-from stores.records import AgentRecord, BindingRecord
-
-Item = TypeVar("Item", Agent, Binding)
+from stores.keys import ApiKeys
+from stores.records import AgentRecord, BindingRecord, CatalogueItem, CatalogueKind
+from stores.secrets import Secrets
 
 DEFAULT_AGENT_ID = "default"
 DEFAULT_BINDING_ID = "default-messages"
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What becomes of one agent or binding.
-
-    Attributes:
-        object: `agent` or `binding`.
-        id: Its id.
-        kind: `created`, `updated` or `unchanged`.
-        fields: Paths of the fields that differ, with their JSON before and after (None: not set).
-    """
-
-    object: str
-    id: str
-    kind: str
-    fields: tuple[tuple[str, str | None, str | None], ...] = ()
 
 
 class AgentDirectory:
     """Answers which agent an event reaches, and takes changes.
 
     Args:
-        catalogue: Where agents and bindings are stored.
+        catalogue: Where what is declared is stored.
+        secrets: Where its secrets are.
+        keys: Where API keys are.
+        clock: Tells the time.
         schema_of: Gives the configuration schema of a runner; None for one that is not known. An
             agent of an unknown runner is saved as it is, and checked when it runs.
+        kind_of: Tells what a runner can do about a busy session; likewise.
     """
 
     def __init__(
         self,
         *,
         catalogue: Catalogue,
+        secrets: Secrets,
+        keys: ApiKeys,
+        clock: Callable[[], datetime],
         schema_of: Callable[[str], ConfigSchema | None] = lambda _runner_id: None,
+        kind_of: Callable[[str], RunnerKind | None] = lambda _runner_id: None,
     ) -> None:
         self._catalogue = catalogue
+        self._secrets = secrets
+        self._keys = keys
+        self._clock = clock
         self._schema_of = schema_of
+        self._kind_of = kind_of
         # What is checked together must be written before the next is checked.
         self._changing = asyncio.Lock()
         self._agents: Mapping[str, Agent] = {}
@@ -98,7 +104,7 @@ class AgentDirectory:
             binding = Binding(
                 id=DEFAULT_BINDING_ID, agent_id=agent.id, event_types=("message.received",)
             )
-            await self.apply([agent], [binding])
+            await self.apply(Declared.of([agent], [binding]))
 
     def resolve(self, target: Target) -> tuple[Binding, Agent]:
         """Return the binding and agent that answer an event.
@@ -129,50 +135,78 @@ class AgentDirectory:
             raise NotFound("enabled agent", agent_id)
         return agent
 
-    async def apply(
-        self, agents: Sequence[Agent], bindings: Sequence[Binding], *, dry_run: bool = False
-    ) -> tuple[Change, ...]:
-        """Store agents and bindings, all or none, and say what changed.
+    async def apply(self, declared: Declared, *, dry_run: bool = False) -> Outcome:
+        """Have what is declared, all or none, and say what changed.
 
         Raises:
-            InvalidArgument: Ids occur twice, or a binding names an agent that is not there.
+            InvalidArgument: Objects break rules; every fault of each of them is named.
             BindingConflict: Two bindings would match alike.
         """
         async with self._changing:
             await self.reload()
-            self._check(agents, bindings)
-            of_agents = [_change("agent", self._agents.get(each.id), each) for each in agents]
-            of_bindings = [
-                _change("binding", self._bindings.get(each.id), each) for each in bindings
-            ]
+            secrets = await SecretPlan(self._secrets).add(declared.tool_servers, declared.secrets)
+            keys = KeyPlan(await self._keys.list(), now=self._clock())
+            for path, key in declared.keys.items():
+                keys.add(key, path)
+            self._check(declared, [*secrets.faults, *keys.faults])
+            plan = self._plan(declared, secrets)
             if not dry_run:
-                # What is unchanged may yet be written differently: it stays the text it was.
                 await self._catalogue.apply(
-                    [_agent_record(each) for each in _changed(agents, of_agents)],
-                    [_binding_record(each) for each in _changed(bindings, of_bindings)],
+                    [_agent_record(agent) for agent in plan.agents],
+                    [_binding_record(binding) for binding in plan.bindings],
+                    plan.items,
+                    secrets=secrets.changes,
+                    keys=keys.records,
                 )
                 await self.reload()
-        return (*of_agents, *of_bindings)
+        return Outcome(
+            (*plan.changes, *keys.changes), declared.warnings(plan.shelf, self._schema_of)
+        )
 
-    def _check(self, agents: Sequence[Agent], bindings: Sequence[Binding]) -> None:
-        known = set(self._agents) | {agent.id for agent in agents}
-        faults = [*_repeated("agents", agents), *_repeated("bindings", bindings)]
-        faults += [
-            FieldFault(
-                f"bindings[{i}].agent_id",
-                "an agent that exists or is applied along",
-                f"{binding.agent_id!r}",
-            )
-            for i, binding in enumerate(bindings)
-            if binding.agent_id not in known
+    def _plan(self, declared: Declared, secrets: SecretPlan) -> _Plan:
+        plan = _Plan(Shelf.of([*self._stored_items(), *map(item_of, declared.items())]))
+        for thing in declared.items():
+            before = self._shelf.get(thing.KIND, thing.id)
+            told = secrets.fields(thing.KIND, thing.id)
+            if plan.note(change_of(thing.KIND, before, thing, told)):
+                plan.items.append(item_of(thing))
+        for agent in (*declared.agents.values(), *self._filled_default(declared)):
+            if plan.note(change_of("agent", self._agents.get(agent.id), agent)):
+                plan.agents.append(agent)
+        for binding in declared.bindings.values():
+            if plan.note(change_of("binding", self._bindings.get(binding.id), binding)):
+                plan.bindings.append(binding)
+        return plan
+
+    def _stored_items(self) -> Iterator[CatalogueItem]:
+        return map(item_of, self._shelf.things())
+
+    def _filled_default(self, declared: Declared) -> Iterator[Agent]:
+        """Yield the agent `default` with its first model, if that is the host's first one."""
+        default = self._agents.get(DEFAULT_AGENT_ID)
+        first = next((each for each in declared.models.values() if each.kind == CHAT), None)
+        has_one = any(each.kind == CHAT for each in self._shelf.models.values())
+        if default is None or first is None or has_one or default.id in declared.agent_ids:
+            return
+        schema = self._schema_of(default.runner_id)
+        config_json = (
+            None if schema is None else choose_model(schema, default.config_json, first.id)
+        )
+        if config_json is not None:
+            yield replace(default, config_json=config_json)
+
+    def _check(self, declared: Declared, faults: Sequence[FieldFault]) -> None:
+        found = [
+            *declared.faults,
+            *_repeated(declared.agents),
+            *_repeated(declared.bindings),
+            *declared.reference_faults(frozenset(self._agents)),
+            *declared.runner_faults(self._schema_of, self._kind_of),
+            *faults,
         ]
-        for i, agent in enumerate(agents):
-            schema = self._schema_of(agent.runner_id)
-            if schema is not None:
-                faults += schema.faults(agent.config_json, path=f"agents[{i}].config_json")
-        if faults:
-            raise InvalidArgument(faults)
-        merged = {**self._bindings, **{binding.id: binding for binding in bindings}}
+        if found:
+            raise InvalidArgument(found)
+        merged = {**self._bindings, **{each.id: each for each in declared.bindings.values()}}
         tie = find_tie(list(merged.values()))
         if tie is not None:
             raise BindingConflict([binding.id for binding in tie])
@@ -186,6 +220,13 @@ class AgentDirectory:
             await self.reload()
         return existed
 
+    async def delete_item(self, kind: CatalogueKind, id: str) -> bool:
+        """Remove a model, tool server, knowledge base or policy; return whether there was one."""
+        async with self._changing:
+            existed = await self._catalogue.delete_item(kind, id)
+            await self.reload()
+        return existed
+
     async def delete_binding(self, binding_id: str) -> bool:
         """Remove a binding; return whether there was one."""
         async with self._changing:
@@ -194,57 +235,33 @@ class AgentDirectory:
         return existed
 
 
-def _repeated(name: str, items: Sequence[Agent | Binding]) -> list[FieldFault]:
+@dataclass(slots=True)
+class _Plan:
+    """What is to be written, and told of.
+
+    What is unchanged may yet be written differently: it stays the text it was.
+    """
+
+    shelf: Shelf
+    items: list[CatalogueItem] = field(default_factory=list)
+    agents: list[Agent] = field(default_factory=list)
+    bindings: list[Binding] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+
+    def note(self, change: Change) -> bool:
+        """Keep what becomes of an object; return whether it must be written."""
+        self.changes.append(change)
+        return change.kind != "unchanged"
+
+
+def _repeated(items: Mapping[str, Agent | Binding]) -> list[FieldFault]:
     seen: set[str] = set()
     faults = []
-    for i, item in enumerate(items):
+    for path, item in items.items():
         if item.id in seen:
-            faults.append(
-                FieldFault(f"{name}[{i}].id", "unique in the request", f"{item.id!r} twice")
-            )
+            faults.append(FieldFault(f"{path}.id", "unique in the request", f"{item.id!r} twice"))
         seen.add(item.id)
     return faults
-
-
-def _change(kind: str, before: Agent | Binding | None, after: Agent | Binding) -> Change:
-    if before is None:
-        return Change(kind, after.id, "created")
-    old, new = _flat(before), _flat(after)
-    fields = tuple(
-        (path, old.get(path), new.get(path))
-        for path in sorted(old | new)
-        if old.get(path) != new.get(path)
-    )
-    return Change(kind, after.id, "updated" if fields else "unchanged", fields)
-
-
-def _changed(items: Sequence[Item], changes: Sequence[Change]) -> list[Item]:
-    pairs = zip(items, changes, strict=True)
-    return [item for item, change in pairs if change.kind != "unchanged"]
-
-
-def _flat(item: Agent | Binding) -> dict[str, str]:
-    """Return the leaves of an object as JSON by path; a configuration counts by its own fields."""
-    document: dict[str, Any] = json.loads(item.to_document())
-    if isinstance(item, Agent):
-        document["config"] = json.loads(document.pop("config_json"))
-    else:
-        document |= {"agent_id": item.agent_id, "enabled": item.enabled}
-    leaves: dict[str, str] = {}
-    stack: list[tuple[str, Any]] = [("", document)]
-    while stack:
-        path, value = stack.pop()
-        if isinstance(value, dict) and (value or not path):
-            stack += [(_below(path, name), entry) for name, entry in value.items()]
-        else:
-            leaves[path] = json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return leaves
-
-
-def _below(path: str, name: str) -> str:
-    # A name with a dot in it must not look like two.
-    step = json.dumps(name, ensure_ascii=False) if "." in name else name
-    return f"{path}.{step}" if path else step
 
 
 def _agent(record: AgentRecord) -> Agent:

@@ -12,7 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 from host_service.agents.config_schema import ConfigSchema
+from host_service.validation.json_exact import read_exactly, write_exactly
 
+_CHAT_SELECTORS = frozenset({"llm-model-selector", "model-fallback-selector"})
 _NO_CHOICE = frozenset({"", "__none__", "__none"})
 
 MODEL, TOOL, KNOWLEDGE_BASE, FILE = "model", "tool", "knowledge_base", "file"
@@ -54,11 +56,24 @@ def selections(schema: ConfigSchema, config_json: str) -> tuple[Selection, ...]:
     return tuple(found.values())
 
 
-def is_unchosen(value: object) -> bool:
-    """Return whether the value of a selector is no choice; None: it is not set."""
+def choose_model(schema: ConfigSchema, config_json: str, model_id: str) -> str | None:
+    """Return a configuration with a model in its first selector of chat models.
+
+    None where there is no such selector, or it has a choice already. Numbers keep their digits.
+    """
+    selector = next((field for field in schema.fields if field.type in _CHAT_SELECTORS), None)
+    if selector is None:
+        return None
+    config = read_exactly(config_json)
+    if not _is_unchosen(config.get(selector.name)):
+        return None
+    return write_exactly({**config, selector.name: model_id})
+
+
+def _is_unchosen(value: object) -> bool:
     if isinstance(value, dict):
         value = value.get("primary")
-    return value is None or value in _NO_CHOICE
+    return value is None or (isinstance(value, str) and value in _NO_CHOICE)
 
 
 def _one(value: object) -> Iterator[object]:

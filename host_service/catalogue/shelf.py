@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from host_service.authorization.policy import WorkspacePolicy
+from host_service.catalogue.documents import Catalogued
 from host_service.catalogue.knowledge_base import KnowledgeBase
 from host_service.catalogue.model import Model
 from host_service.catalogue.tool_server import SEPARATOR, ToolServer
@@ -46,6 +47,21 @@ class Shelf:
                 {item.id: WorkspacePolicy.from_item(item) for item in by_kind[CatalogueKind.POLICY]}
             ),
         )
+
+    def things(self) -> Iterator[Catalogued]:
+        """Yield everything on it."""
+        for things in (self.models, self.tool_servers, self.knowledge_bases, self.policies):
+            yield from things.values()
+
+    def get(self, kind: CatalogueKind, id: str) -> Catalogued | None:
+        """Return something by its kind and id, disabled or not, or None."""
+        things: Mapping[CatalogueKind, Mapping[str, Catalogued]] = {
+            CatalogueKind.MODEL: self.models,
+            CatalogueKind.TOOL_SERVER: self.tool_servers,
+            CatalogueKind.KNOWLEDGE_BASE: self.knowledge_bases,
+            CatalogueKind.POLICY: self.policies,
+        }
+        return things.get(kind, {}).get(id)
 
     def model(self, model_id: str) -> Model | None:
         """Return a model that may be used, or None."""

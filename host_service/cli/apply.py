@@ -1,5 +1,6 @@
-"""`runmesh apply`: agents and bindings from a file."""
+"""`runmesh apply`: agents, models, keys and so on from a file."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,7 +35,10 @@ def apply(
     file: Annotated[
         Path,
         typer.Option(
-            "--file", "-f", metavar="FILE", help="YAML with agents: and bindings:; - reads a pipe."
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="YAML with agents:, bindings:, models: and so on; - reads a pipe.",
         ),
     ],
     dry_run: Annotated[
@@ -45,9 +49,10 @@ def apply(
     address: AddressOption = None,
     insecure: InsecureOption = False,
 ) -> int:
-    """Apply a file of agents and bindings.
+    """Apply a file of agents, bindings, models, tool servers, knowledge bases, policies and keys.
 
-    What is new is created, what differs is updated: all of it or nothing.
+    What is new is created, what differs is updated: all of it or nothing. Secrets come from
+    environment variables that the file names, such as api_key: {env: OPENAI_API_KEY}.
     """
     from host_service.configuration import ConfigurationError
 
@@ -63,6 +68,8 @@ def apply(
         print_json_list(answer.changes)
     else:
         _print_changes(answer, dry_run=dry_run)
+    for warning in answer.warnings:
+        tell(f"warning: {warning}")
     return EXIT_DONE
 
 
@@ -71,14 +78,15 @@ def _read(file: Path) -> "Configuration":
 
     if file != _STANDARD_INPUT:
         return load_configuration(file)
-    return read_configuration(sys.stdin.buffer.read(), source="standard input")
+    return read_configuration(
+        sys.stdin.buffer.read(), source="standard input", environment=os.environ
+    )
 
 
 def _apply(
     configuration: "Configuration", *, dry_run: bool, host: Target
 ) -> "admin_pb2.ApplyResponse":
     import grpc
-    from runmesh.admin.v1 import admin_pb2
 
     from host_service.cli.connection import CALL_SECONDS, call_host
     from host_service.cli.refusals import decode
@@ -89,9 +97,7 @@ def _apply(
             "limits", "is for the host itself: start it with 'runmesh up --config', or leave it out"
         )
         raise ConfigurationError([fault])
-    request = admin_pb2.ApplyRequest(
-        agents=configuration.agents, bindings=configuration.bindings, dry_run=dry_run
-    )
+    request = configuration.request(dry_run=dry_run)
 
     async def work(connection: "HostConnection") -> "admin_pb2.ApplyResponse":
         try:
@@ -118,7 +124,7 @@ def _print_changes(answer: "admin_pb2.ApplyResponse", *, dry_run: bool) -> None:
     for change in answer.changes:
         kind = words(admin_pb2.ChangeKind, change.kind)
         kind = f"would be {kind}" if dry_run and kind != "unchanged" else kind
-        rows.append([change.object, change.id, kind, ""])
+        rows.append([change.object.replace("_", " "), change.id, kind, ""])
         rows += [["", "", "", _difference(field)] for field in change.fields]
     print_table(["OBJECT", "ID", "CHANGE", ""], rows, empty="the file declares nothing")
 
@@ -126,4 +132,7 @@ def _print_changes(answer: "admin_pb2.ApplyResponse", *, dry_run: bool) -> None:
 def _difference(field: "admin_pb2.FieldChange") -> str:
     before = field.before_json if field.HasField("before_json") else "not set"
     after = field.after_json if field.HasField("after_json") else "not set"
+    if before == after:
+        # Two secrets that differ look alike.
+        return f"{field.field}: {before} -> {after} (another)"
     return f"{field.field}: {before} -> {after}"

@@ -1,4 +1,4 @@
-"""Agents, bindings and limits declared in a YAML file, so that a deployment can live in git.
+"""Agents, models, keys and so on declared in a YAML file, so that a deployment can live in git.
 
 The file has the fields of the admin contract by their names::
 
@@ -12,10 +12,28 @@ The file has the fields of the admin contract by their names::
       - id: support-messages
         agent_id: support
         event_types: [message.received]
+    models:
+      - id: small
+        kind: chat
+        provider: openai
+        model_name: gpt-5-mini
+        api_key: {env: OPENAI_API_KEY}     # a secret is never in the file
+    tool_servers:
+      - id: files
+        command: {command: mcp-files, args: [/data], env: {LOG_LEVEL: debug}}
+    knowledge_bases:
+      - id: handbook
+    policies:
+      - workspace_id: acme
+        allowance: {models: [small]}       # a choice is a list
+    keys:
+      - name: ci
+        role: ingress
+        secret: {env: CI_KEY}
     limits:
       active_runs: 64
 
-`runmesh apply -f` sends agents and bindings to a host; `runmesh up --config` also sets limits.
+`runmesh apply -f` sends all of it to a host but the limits, which `runmesh up --config` sets.
 """
 
 from host_service.configuration.document import ConfigurationError, Fault

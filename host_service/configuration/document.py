@@ -5,9 +5,10 @@ date) is a fault that says what to write instead, and never a silent guess.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from types import MappingProxyType
 
 import yaml
 
@@ -15,6 +16,7 @@ from host_service.configuration.scalars import Kind, Scalar, ScalarFault, read_s
 
 # The contract's bound for JSON.
 _DEEPEST = 64
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 # Aliases can make a small file mean a huge value; an agent's configuration is at most 256 KiB.
 _MOST_VALUES = 200_000
 
@@ -74,11 +76,13 @@ class DocumentReader:
     Attributes:
         faults: What was wrong so far.
         lines: The line of each value that was read, by its path.
+        environment: The environment variables that it may refer to.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, environment: Mapping[str, str] = _NOTHING) -> None:
         self.faults: list[Fault] = []
         self.lines: dict[str, int] = {}
+        self.environment = environment
         self._source = source
         self._values = 0
 

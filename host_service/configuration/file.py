@@ -1,12 +1,14 @@
 """Reads a configuration file as a whole."""
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from types import MappingProxyType
 
 import yaml
+from google.protobuf.message import Message
 from runmesh.admin.v1 import admin_pb2
 
 from host_service.configuration.document import (
@@ -20,10 +22,19 @@ from host_service.configuration.messages import read_message
 
 # An Apply call carries at most 16 MiB; what is larger is another file by mistake.
 _LARGEST_BYTES = 16 * 1024 * 1024
-_SECTIONS = ("agents", "bindings", "limits")
+_OBJECTS = {
+    "models": admin_pb2.Model,
+    "tool_servers": admin_pb2.ToolServer,
+    "knowledge_bases": admin_pb2.KnowledgeBase,
+    "policies": admin_pb2.Policy,
+    "agents": admin_pb2.Agent,
+    "bindings": admin_pb2.Binding,
+    "keys": admin_pb2.DeclaredKey,
+}
+_SECTIONS = (*_OBJECTS, "limits")
+# What an object is known by, where it has no id.
+_IDS = {"policies": "workspace_id", "keys": "name"}
 _LAST_STEP = re.compile(r"(?:\.[^.\[\]]+|\[\d+\])$")
-
-Declared = TypeVar("Declared", admin_pb2.Agent, admin_pb2.Binding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +43,22 @@ class Configuration:
 
     Attributes:
         source: The file's name.
-        agents: Agents, in the file's order.
-        bindings: Bindings, in the file's order.
+        objects: Agents, bindings, models and so on, by section, in the file's order.
         limits: Limits of the host by name; which names there are, the host knows.
         lines: Where each value stands, by path such as `agents[0].timeout`.
     """
 
     source: str
-    agents: list[admin_pb2.Agent] = field(default_factory=list)
-    bindings: list[admin_pb2.Binding] = field(default_factory=list)
+    objects: Mapping[str, Sequence[Message]] = field(default_factory=dict)
     limits: dict[str, int | float] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
+
+    def request(self, *, dry_run: bool = False) -> admin_pb2.ApplyRequest:
+        """What asks a host to have everything that is declared here."""
+        request = admin_pb2.ApplyRequest(dry_run=dry_run)
+        for section, messages in self.objects.items():
+            getattr(request, section).extend(messages)
+        return request
 
     def fault(self, path: str, message: str) -> Fault:
         """A fault that was found later, by the path that the contract has for it."""
@@ -50,7 +66,7 @@ class Configuration:
 
     def _line(self, path: str) -> int:
         """The line of a path, or of the nearest thing around it that the file has; 0: none."""
-        within = path.replace("config_json", "config")
+        within = path.replace("config_json", "config").replace("options_json", "options")
         while within not in self.lines:
             shorter = _LAST_STEP.sub("", within)
             if shorter == within:
@@ -71,11 +87,18 @@ def load_configuration(path: Path) -> Configuration:
     except OSError as error:
         fault = Fault(str(path), 0, "", f"cannot be read: {error.strerror}")
         raise ConfigurationError([fault]) from error
-    return read_configuration(content, source=str(path))
+    return read_configuration(content, source=str(path), environment=os.environ)
 
 
-def read_configuration(content: bytes, *, source: str) -> Configuration:
-    """Reads a configuration; `source` is what faults call it.
+def read_configuration(
+    content: bytes, *, source: str, environment: Mapping[str, str] = MappingProxyType({})
+) -> Configuration:
+    """Reads a configuration.
+
+    Args:
+        content: The file, UTF-8.
+        source: What faults call it.
+        environment: Where the secrets are that it refers to.
 
     Raises:
         ConfigurationError: It has faults: all of them, with their lines.
@@ -85,7 +108,7 @@ def read_configuration(content: bytes, *, source: str) -> Configuration:
         raise ConfigurationError(
             [Fault(source, 0, "", f"declares nothing; it may have {', '.join(_SECTIONS)}")]
         )
-    reader = DocumentReader(source)
+    reader = DocumentReader(source, environment=environment)
     sections = {}
     for name, key, value in reader.entries(root, ""):
         if name not in _SECTIONS:
@@ -94,8 +117,11 @@ def read_configuration(content: bytes, *, source: str) -> Configuration:
             sections[name] = value
     configuration = Configuration(
         source=source,
-        agents=_declared(reader, sections.get("agents"), "agents", admin_pb2.Agent),
-        bindings=_declared(reader, sections.get("bindings"), "bindings", admin_pb2.Binding),
+        objects={
+            section: _declared(reader, sections[section], section, make)
+            for section, make in _OBJECTS.items()
+            if section in sections
+        },
         limits=_limits(reader, sections.get("limits")),
         lines=reader.lines,
     )
@@ -117,17 +143,17 @@ def _decode(content: bytes, source: str) -> str:
 
 
 def _declared(
-    reader: DocumentReader, node: yaml.Node | None, section: str, make: type[Declared]
-) -> list[Declared]:
-    if node is None:
-        return []
-    declared: list[Declared] = []
+    reader: DocumentReader, node: yaml.Node, section: str, make: type[Message]
+) -> list[Message]:
+    declared: list[Message] = []
+    named_by = _IDS.get(section, "id")
     first: dict[str, str] = {}
     for path, item in reader.items(node, section):
         message = read_message(reader, item, path, make)
-        if message.id and message.id in first:
-            reader.fault(item, f"{path}.id", f"{message.id!r} is also {first[message.id]}")
-        first.setdefault(message.id, path)
+        name = getattr(message, named_by)
+        if name and name in first:
+            reader.fault(item, f"{path}.{named_by}", f"{name!r} is also {first[name]}")
+        first.setdefault(name, path)
         declared.append(message)
     return declared
 

@@ -10,21 +10,34 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from host_service.configuration.document import DocumentReader, describe, join
+from host_service.configuration.secrets import read_entry_value, read_secret
 from host_service.durations import DURATION_FORM, parse_duration
 
 MessageType = TypeVar("MessageType", bound=Message)
 
 _JSON_SUFFIX = "_json"
 _SECONDS_SUFFIX = "_seconds"
+_WHOLE_NUMBERS = {FieldDescriptor.TYPE_INT32: 32, FieldDescriptor.TYPE_INT64: 64}
 _LONGEST_SECONDS = 100 * 366 * 86_400
 
 # What the contract calls "Set only by the host".
-_HOST_FIELDS = frozenset({"revision", "updated_at"})
+_HOST_FIELDS = frozenset({"revision", "updated_at", "has_api_key"})
+# What the contract calls "Secret": a file says where they are, and never has them.
+_SECRETS = frozenset({"runmesh.admin.v1.Model.api_key", "runmesh.admin.v1.DeclaredKey.secret"})
+_ENTRY = "runmesh.admin.v1.SecretEntry"
 # What the contract calls "Required": checked here because only here the line is known.
 _REQUIRED = {
     "runmesh.admin.v1.Agent": ("id", "runner_id"),
     "runmesh.admin.v1.Binding": ("id", "agent_id", "event_types"),
     "runmesh.admin.v1.BindingFilter": ("field", "equals"),
+    "runmesh.admin.v1.Model": ("id", "kind", "provider", "model_name"),
+    "runmesh.admin.v1.ToolServer": ("id",),
+    "runmesh.admin.v1.ToolCommand": ("command",),
+    "runmesh.admin.v1.ToolAddress": ("url",),
+    "runmesh.admin.v1.KnowledgeBase": ("id",),
+    "runmesh.admin.v1.Policy": ("workspace_id",),
+    "runmesh.admin.v1.AllowanceOf": ("id", "allowance"),
+    "runmesh.admin.v1.DeclaredKey": ("name", "role", "secret"),
 }
 
 
@@ -40,6 +53,10 @@ def read_message(
         make: Makes the empty message.
     """
     message = make()
+    if isinstance(node, yaml.SequenceNode) and (only := _only_list(message)) is not None:
+        # A choice is written as the list it is.
+        _read_list(reader, message, only, node, path)
+        return message
     fields = _fields(message)
     given: set[str] = set()
     for name, key, value in reader.entries(node, path):
@@ -62,6 +79,12 @@ def read_message(
     return message
 
 
+def _only_list(message: Message) -> FieldDescriptor | None:
+    """The field of a message that is nothing but a list, or None."""
+    fields = cast("Descriptor", message.DESCRIPTOR).fields
+    return fields[0] if len(fields) == 1 and fields[0].is_repeated else None
+
+
 def _fields(message: Message) -> dict[str, FieldDescriptor]:
     """The names under which a file has the fields of a message."""
     fields: dict[str, FieldDescriptor] = {}
@@ -78,7 +101,9 @@ def _fields(message: Message) -> dict[str, FieldDescriptor]:
 def _read_field(
     reader: DocumentReader, message: Message, field: FieldDescriptor, node: yaml.Node, path: str
 ) -> None:
-    if field.is_repeated:
+    if field.message_type is not None and field.message_type.full_name == _ENTRY:
+        _read_entries(reader, message, field, node, path)
+    elif field.is_repeated:
         _read_list(reader, message, field, node, path)
     elif _is_duration(field):
         _read_duration(reader, getattr(message, field.name), node, path)
@@ -107,15 +132,28 @@ def _read_list(
             values.append(value)
 
 
+def _read_entries(
+    reader: DocumentReader, message: Message, field: FieldDescriptor, node: yaml.Node, path: str
+) -> None:
+    """Reads a mapping of names to values that are kept secret."""
+    entries = getattr(message, field.name)
+    for name, _, value in reader.entries(node, path):
+        text = read_entry_value(reader, value, join(path, name))
+        if text is not None:
+            entries.add(name=name, value=text)
+
+
 def _single_value(
     reader: DocumentReader, field: FieldDescriptor, node: yaml.Node, path: str
 ) -> str | bool | int | None:
     if field.enum_type is not None:
         return _enum_value(reader, field.enum_type, node, path)
+    if field.full_name in _SECRETS:
+        return read_secret(reader, node, path)
     if field.type == FieldDescriptor.TYPE_BOOL:
         return reader.truth(node, path)
-    if field.type == FieldDescriptor.TYPE_INT32:
-        return _whole_number(reader, node, path)
+    if field.type in _WHOLE_NUMBERS:
+        return _whole_number(reader, node, path, bits=_WHOLE_NUMBERS[field.type])
     if field.name.endswith(_JSON_SUFFIX):
         return _json_object(reader, node, path)
     return reader.text(node, path)
@@ -128,12 +166,13 @@ def _json_object(reader: DocumentReader, node: yaml.Node, path: str) -> str | No
     return reader.json(node, path)
 
 
-def _whole_number(reader: DocumentReader, node: yaml.Node, path: str) -> int | None:
+def _whole_number(reader: DocumentReader, node: yaml.Node, path: str, *, bits: int) -> int | None:
     value = reader.number(node, path)
     if value is None:
         return None
-    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
-        reader.fault(node, path, f"must be a whole number of at most 2147483647; got {value}")
+    most = 2 ** (bits - 1) - 1
+    if not isinstance(value, int) or not -most <= value <= most:
+        reader.fault(node, path, f"must be a whole number of at most {most}; got {value}")
         return None
     return value
 

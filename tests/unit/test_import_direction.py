@@ -34,9 +34,12 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {
             "host_service.admin",
+            "host_service.admin_audit",
+            "host_service.admin_catalogue",
             "host_service.attach",
             "host_service.caller_files",
             "host_service.console",
+            "host_service.declarations",
             "host_service.discovery",
             "host_service.gateway",
             "host_service.host_api",
@@ -56,6 +59,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "host_service.supervisor",
             # Turns their types into the contract's and back; they do not know it.
             "host_service.wire",
+            "host_service.wire_catalogue",
         }
     ),
     # The contract's rules, held against its messages: known to whoever takes some in, and knows

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from host_service.agents.agent import Agent
-from host_service.agents.directory import AgentDirectory
 from host_service.authorization.callers import CallerDirectory
 from host_service.authorization.secrets import hash_secret
 from host_service.errors import Unauthenticated
 from host_service.refreshing import keep_refreshed
 from stores import Stores, open_stores
 from stores.records import ApiKeyRecord
+from tests.unit.agents.directories import apply, directory_over
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 KEY = "rmk_one"
@@ -48,7 +48,7 @@ async def test_agents_and_keys_that_another_host_changes_are_noticed(
         )
     )
     callers = CallerDirectory(keys=here.keys, clock=lambda: NOW)
-    directory = AgentDirectory(catalogue=here.catalogue)
+    directory = directory_over(here)
     await callers.reload()
     await directory.reload()
     assert (await callers.identify(f"Bearer {KEY}")).key_id == "key-1"
@@ -60,8 +60,8 @@ async def test_agents_and_keys_that_another_host_changes_are_noticed(
     )
     try:
         await there.keys.revoke("key-1", NOW)
-        elsewhere = AgentDirectory(catalogue=there.catalogue)
-        await elsewhere.apply([Agent(id="new", runner_id="plugin:acme/desk/default")], [])
+        elsewhere = directory_over(there)
+        await apply(elsewhere, [Agent(id="new", runner_id="plugin:acme/desk/default")], [])
 
         async def is_refused() -> bool:
             with suppress(Unauthenticated):

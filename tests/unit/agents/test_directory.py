@@ -8,9 +8,11 @@ import pytest
 
 from host_service.agents.agent import Agent
 from host_service.agents.binding import Binding
-from host_service.agents.directory import AgentDirectory, Change
+from host_service.agents.changes import Change
+from host_service.agents.directory import AgentDirectory
 from host_service.errors import BindingConflict, HostError, InvalidArgument, NoBinding, NotFound
 from stores import Stores
+from tests.unit.agents.directories import apply, directory_over
 from tests.unit.runs.samples import RUNNER, an_agent, an_event
 
 MESSAGES = ("message.received",)
@@ -18,7 +20,7 @@ MESSAGES = ("message.received",)
 
 @pytest.fixture
 def directory(stores: Stores) -> AgentDirectory:
-    return AgentDirectory(catalogue=stores.catalogue)
+    return directory_over(stores)
 
 
 def a_binding(id: str = "messages", agent_id: str = "helper", **scope: str) -> Binding:
@@ -33,10 +35,10 @@ async def test_what_is_applied_answers_at_once_and_after_a_start(
     directory: AgentDirectory, stores: Stores
 ) -> None:
     agent, binding = an_agent(models=("m",)), a_binding()
-    changes = await directory.apply([agent], [binding])
+    changes = await apply(directory, [agent], [binding])
     assert kinds(changes) == [("agent", "helper", "created"), ("binding", "messages", "created")]
     assert directory.resolve(an_event()) == (binding, agent)
-    started = AgentDirectory(catalogue=stores.catalogue)
+    started = directory_over(stores)
     await started.reload()
     assert started.resolve(an_event()) == (binding, agent)
     assert (started.agents["helper"].revision, started.bindings["messages"].revision) == (1, 1)
@@ -45,9 +47,9 @@ async def test_what_is_applied_answers_at_once_and_after_a_start(
 async def test_applying_the_same_again_changes_nothing(
     directory: AgentDirectory, stores: Stores
 ) -> None:
-    await directory.apply([an_agent()], [a_binding()])
+    await apply(directory, [an_agent()], [a_binding()])
     revision = await stores.catalogue.revision()
-    changes = await directory.apply([an_agent()], [a_binding()])
+    changes = await apply(directory, [an_agent()], [a_binding()])
     assert {each.kind for each in changes} == {"unchanged"}
     assert all(not each.fields for each in changes)
     assert await stores.catalogue.revision() == revision
@@ -56,8 +58,8 @@ async def test_applying_the_same_again_changes_nothing(
 async def test_configuration_that_only_looks_different_is_unchanged_and_not_written(
     directory: AgentDirectory,
 ) -> None:
-    await directory.apply([an_agent(config_json='{"a": 1, "b": [2]}')], [])
-    changes = await directory.apply([an_agent(config_json='{"b":[2],"a":1}')], [])
+    await apply(directory, [an_agent(config_json='{"a": 1, "b": [2]}')], [])
+    changes = await apply(directory, [an_agent(config_json='{"b":[2],"a":1}')], [])
     assert kinds(changes) == [("agent", "helper", "unchanged")]
     assert directory.agents["helper"].revision == 1
 
@@ -92,8 +94,8 @@ async def test_update_tells_each_field_before_and_after(
     after: Mapping[str, object],
     fields: Sequence[tuple[str, str | None, str | None]],
 ) -> None:
-    await directory.apply([an_agent(**before)], [])
-    (change,) = await directory.apply([an_agent(**after)], [])
+    await apply(directory, [an_agent(**before)], [])
+    (change,) = await apply(directory, [an_agent(**after)], [])
     assert change.kind == "updated"
     assert [each for each in change.fields if each[0] != "config"] == fields
 
@@ -101,8 +103,8 @@ async def test_update_tells_each_field_before_and_after(
 async def test_binding_that_moves_to_another_agent_is_an_update_of_that_field(
     directory: AgentDirectory,
 ) -> None:
-    await directory.apply([an_agent(), an_agent(id="other")], [a_binding()])
-    (change,) = await directory.apply([], [a_binding(agent_id="other")])
+    await apply(directory, [an_agent(), an_agent(id="other")], [a_binding()])
+    (change,) = await apply(directory, [], [a_binding(agent_id="other")])
     assert change == Change(
         "binding", "messages", "updated", (("agent_id", '"helper"', '"other"'),)
     )
@@ -112,7 +114,7 @@ async def test_binding_that_moves_to_another_agent_is_an_update_of_that_field(
 async def test_dry_run_tells_the_changes_and_writes_nothing(
     directory: AgentDirectory, stores: Stores
 ) -> None:
-    changes = await directory.apply([an_agent()], [a_binding()], dry_run=True)
+    changes = await apply(directory, [an_agent()], [a_binding()], dry_run=True)
     assert {each.kind for each in changes} == {"created"}
     assert await stores.catalogue.revision() == 0
     assert not directory.agents
@@ -141,9 +143,9 @@ async def test_one_fault_keeps_everything_out(
     error: type[HostError],
     told: str,
 ) -> None:
-    await directory.apply([an_agent()], [a_binding()])
+    await apply(directory, [an_agent()], [a_binding()])
     with pytest.raises(error) as raised:
-        await directory.apply(agents, bindings)
+        await apply(directory, agents, bindings)
     assert told in raised.value.message
     assert set(directory.agents) == {"helper"}
     await directory.reload()
@@ -154,7 +156,7 @@ async def test_one_fault_keeps_everything_out(
 async def test_all_faults_are_told_at_once(directory: AgentDirectory) -> None:
     bindings = [a_binding("a", agent_id="x"), a_binding("b", agent_id="y")]
     with pytest.raises(InvalidArgument) as raised:
-        await directory.apply([], bindings)
+        await apply(directory, [], bindings)
     assert [fault.field for fault in raised.value.faults] == [
         "bindings[0].agent_id",
         "bindings[1].agent_id",
@@ -164,19 +166,19 @@ async def test_all_faults_are_told_at_once(directory: AgentDirectory) -> None:
 async def test_binding_that_makes_way_in_the_same_apply_is_no_conflict(
     directory: AgentDirectory,
 ) -> None:
-    await directory.apply([an_agent()], [a_binding()])
+    await apply(directory, [an_agent()], [a_binding()])
     moved = a_binding(workspace_id="acme")
-    await directory.apply([], [moved, a_binding("new")])
+    await apply(directory, [], [moved, a_binding("new")])
     assert directory.resolve(an_event())[0] == moved
 
 
 async def test_two_conflicting_applies_at_once_are_not_both_taken(
     directory: AgentDirectory,
 ) -> None:
-    await directory.apply([an_agent()], [])
+    await apply(directory, [an_agent()], [])
     outcomes = await asyncio.gather(
-        directory.apply([], [a_binding("one")]),
-        directory.apply([], [a_binding("other")]),
+        apply(directory, [], [a_binding("one")]),
+        apply(directory, [], [a_binding("other")]),
         return_exceptions=True,
     )
     assert [type(each) for each in outcomes] == [tuple, BindingConflict]
@@ -188,14 +190,14 @@ async def test_bindings_of_a_disabled_agent_leave_the_event_to_wider_ones(
 ) -> None:
     off = an_agent(id="off", enabled=False)
     narrow = a_binding("narrow", agent_id="off", actor_id="ann")
-    await directory.apply([an_agent(), off], [a_binding(), narrow])
+    await apply(directory, [an_agent(), off], [a_binding(), narrow])
     assert directory.resolve(an_event())[1].id == "helper"
-    await directory.apply([replace(off, enabled=True)], [])
+    await apply(directory, [replace(off, enabled=True)], [])
     assert directory.resolve(an_event())[1].id == "off"
 
 
 async def test_disabled_or_unknown_agent_cannot_be_named(directory: AgentDirectory) -> None:
-    await directory.apply([an_agent(), an_agent(id="off", enabled=False)], [])
+    await apply(directory, [an_agent(), an_agent(id="off", enabled=False)], [])
     assert directory.named("helper").id == "helper"
     for agent_id in ("off", "nobody"):
         with pytest.raises(NotFound):
@@ -203,7 +205,7 @@ async def test_disabled_or_unknown_agent_cannot_be_named(directory: AgentDirecto
 
 
 async def test_deleting_an_agent_takes_its_bindings_along(directory: AgentDirectory) -> None:
-    await directory.apply([an_agent(), an_agent(id="other")], [a_binding()])
+    await apply(directory, [an_agent(), an_agent(id="other")], [a_binding()])
     assert await directory.delete_agent("helper")
     assert not await directory.delete_agent("helper")
     assert set(directory.agents) == {"other"}
@@ -211,7 +213,7 @@ async def test_deleting_an_agent_takes_its_bindings_along(directory: AgentDirect
 
 
 async def test_deleted_binding_answers_no_more(directory: AgentDirectory) -> None:
-    await directory.apply([an_agent()], [a_binding()])
+    await apply(directory, [an_agent()], [a_binding()])
     assert await directory.delete_binding("messages")
     assert not await directory.delete_binding("messages")
     with pytest.raises(NoBinding):
@@ -231,7 +233,7 @@ async def test_default_agent_is_made_at_the_very_first_start_only(
 ) -> None:
     await directory.ensure_default(RUNNER)
     await directory.delete_agent("default")
-    started = AgentDirectory(catalogue=stores.catalogue)
+    started = directory_over(stores)
     await started.ensure_default(RUNNER)
     await started.reload()
     assert not started.agents
@@ -240,8 +242,8 @@ async def test_default_agent_is_made_at_the_very_first_start_only(
 async def test_catalogue_that_has_something_gets_no_default_agent(
     directory: AgentDirectory, stores: Stores
 ) -> None:
-    await directory.apply([an_agent()], [])
-    await AgentDirectory(catalogue=stores.catalogue).ensure_default(RUNNER)
+    await apply(directory, [an_agent()], [])
+    await directory_over(stores).ensure_default(RUNNER)
     await directory.reload()
     assert set(directory.agents) == {"helper"}
 
@@ -249,7 +251,7 @@ async def test_catalogue_that_has_something_gets_no_default_agent(
 async def test_conflict_that_is_in_the_data_all_the_same_is_told_at_dispatch(
     directory: AgentDirectory, stores: Stores
 ) -> None:
-    await directory.apply([an_agent()], [a_binding()])
+    await apply(directory, [an_agent()], [a_binding()])
     record = await stores.catalogue.get_binding("messages")
     assert record is not None
     await stores.catalogue.put_binding(replace(record, id="by another way"))

@@ -29,7 +29,7 @@ def faults(text: str | bytes) -> list[str]:
 
 
 def config_of(yaml_text: str) -> str:
-    return read(f"{AGENT}  config: {yaml_text}\n").agents[0].config_json
+    return read(f"{AGENT}  config: {yaml_text}\n").request().agents[0].config_json
 
 
 def test_an_agent_with_every_field_is_read() -> None:
@@ -53,7 +53,7 @@ def test_an_agent_with_every_field_is_read() -> None:
   state: {enabled: true, scopes: [actor, conversation]}
   delivery: {streaming: false, reply: true, max_message_characters: 4000, fallback_target: log}
 """
-    ).agents[0]
+    ).request().agents[0]
 
     expected = admin_pb2.Agent(
         id="support",
@@ -101,7 +101,7 @@ bindings:
   filters:
   - {field: actor.type, equals: user}
 """
-    ).bindings[0]
+    ).request().bindings[0]
 
     assert binding == admin_pb2.Binding(
         id="night",
@@ -116,15 +116,15 @@ bindings:
 
 
 def test_a_policy_that_is_there_and_empty_is_not_the_same_as_none() -> None:
-    agent = read(AGENT + "  resources: {skills: {}}\n").agents[0]
+    agent = read(AGENT + "  resources: {skills: {}}\n").request().agents[0]
     assert agent.resources.HasField("skills")
     assert not agent.resources.HasField("storage")
     assert not agent.HasField("state")
 
 
 def test_no_deadline_can_be_said_and_differs_from_saying_nothing() -> None:
-    assert read(AGENT + "  timeout_seconds: 0\n").agents[0].HasField("timeout")
-    assert not read(AGENT).agents[0].HasField("timeout")
+    assert read(AGENT + "  timeout_seconds: 0\n").request().agents[0].HasField("timeout")
+    assert not read(AGENT).request().agents[0].HasField("timeout")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_no_deadline_can_be_said_and_differs_from_saying_nothing() -> None:
     [("timeout: 300s", 300), ("timeout: 500ms", 0.5), ("timeout_seconds: 2.5", 2.5)],
 )
 def test_a_timeout_is_a_duration_or_a_number_of_seconds(text: str, seconds: float) -> None:
-    timeout = read(f"{AGENT}  {text}\n").agents[0].timeout
+    timeout = read(f"{AGENT}  {text}\n").request().agents[0].timeout
     assert timeout.ToTimedelta().total_seconds() == seconds
 
 
@@ -161,7 +161,7 @@ def test_an_alias_means_what_its_anchor_means() -> None:
         f"- id: {name}\n  runner_id: plugin:a/b/c\n  config: {config}\n"
         for name, config in (("one", "&shared {x: 1}"), ("two", "*shared"))
     )
-    assert [agent.config_json for agent in read(text).agents] == ['{"x": 1}', '{"x": 1}']
+    assert [agent.config_json for agent in read(text).request().agents] == ['{"x": 1}', '{"x": 1}']
 
 
 def test_limits_keep_whole_numbers_whole() -> None:
@@ -171,11 +171,11 @@ def test_limits_keep_whole_numbers_whole() -> None:
 
 
 def test_sections_without_content_declare_nothing() -> None:
-    assert read("agents:\nbindings: []\n").agents == []
+    assert read("agents:\nbindings: []\n").request() == admin_pb2.ApplyRequest()
 
 
 def test_a_byte_order_mark_is_no_content() -> None:
-    assert read_configuration(b"\xef\xbb\xbf" + AGENT.encode(), source="mesh.yaml").agents
+    assert read_configuration(b"\xef\xbb\xbf" + AGENT.encode(), source="mesh.yaml").request().agents
 
 
 def test_every_fault_is_told_at_once_in_the_order_of_the_lines() -> None:
@@ -267,8 +267,8 @@ def test_two_agents_with_one_id_are_refused() -> None:
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"", "mesh.yaml: declares nothing; it may have agents, bindings, limits"),
-        (b"# only words\n", "mesh.yaml: declares nothing; it may have agents, bindings, limits"),
+        (b"", "mesh.yaml: declares nothing; it may have models, tool_servers, knowledge_bases, policies, agents, bindings, keys, limits"),
+        (b"# only words\n", "mesh.yaml: declares nothing; it may have models, tool_servers, knowledge_bases, policies, agents, bindings, keys, limits"),
         (b"- a\n", "mesh.yaml:1: must be a mapping of names to values; got a list"),
         (b"a: [", ("mesh.yaml:1: not YAML: while parsing a flow node, expected the node content, "
          "but found '<stream end>'")),
