@@ -11,7 +11,7 @@ task is cancelled, and `asyncio.CancelledError` is raised in the thread.
 import asyncio
 import threading
 from collections.abc import AsyncIterable, Awaitable, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ class Blocking:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         # What each thread waits for, by the thread's number.
-        self._waits: dict[int, Future[Any]] = {}
+        self._waits: dict[int, _Wait] = {}
 
     def on(self, call: Awaitable[_Value]) -> _Value:
         """Waits for a call.
@@ -37,10 +37,9 @@ class Blocking:
         """
         self._refuse_on_a_loop(call)
         thread = threading.get_ident()
-        wait = asyncio.run_coroutine_threadsafe(_outcome(call), self._loop)
-        self._waits[thread] = wait
+        wait = self._waits[thread] = _Wait()
         try:
-            return wait.result()
+            return asyncio.run_coroutine_threadsafe(wait.on(call), self._loop).result()
         except CancelledError as error:
             raise asyncio.CancelledError(*error.args) from error
         finally:
@@ -74,7 +73,11 @@ class Blocking:
             self.on(resource.__aexit__(None, None, None))
 
     def cancel(self, thread: int | None) -> bool:
-        """Cancels what a thread waits for; returns whether that is where it learns of it."""
+        """Cancels, on the loop, what a thread waits for.
+
+        Returns:
+            Whether the thread waits, and so learns of it there.
+        """
         wait = self._waits.get(thread) if thread is not None else None
         return wait is not None and wait.cancel()
 
@@ -83,11 +86,34 @@ class Blocking:
             asyncio.get_running_loop()
         except RuntimeError:
             return
-        close = getattr(call, "close", None)
-        if close is not None:
-            close()
+        _close(call)
         raise RuntimeError("ctx.block_on() is for plain code in a thread: here, use `await`")
 
 
-async def _outcome(call: Awaitable[_Value]) -> _Value:
-    return await call
+class _Wait:
+    """What one thread waits for. It has ended, cancelled or not, when the thread goes on."""
+
+    __slots__ = ("_cancelled", "_task")
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelled = False
+
+    async def on(self, call: Awaitable[_Value]) -> _Value:
+        self._task = asyncio.current_task()
+        if self._cancelled:
+            _close(call)
+            raise asyncio.CancelledError
+        return await call
+
+    def cancel(self) -> bool:
+        self._cancelled = True
+        # Without a task yet, it is cancelled as it begins.
+        return self._task is None or self._task.cancel()
+
+
+def _close(call: object) -> None:
+    """Lets go of a call that is not awaited, without a warning that it was not."""
+    close = getattr(call, "close", None)
+    if close is not None:
+        close()

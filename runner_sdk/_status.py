@@ -120,13 +120,33 @@ def host_call_error(method: str, error: AioRpcError) -> errors.HostCallError:
             ]
         elif packed.Unpack(retry):
             retry_after_seconds = retry.retry_delay.ToMilliseconds() / 1000
+    return error_of_reason(
+        reason,
+        method=method,
+        message=error.details() or error.code().name,
+        metadata=metadata,
+        violations=tuple(violations),
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+def error_of_reason(
+    reason: str,
+    *,
+    method: str,
+    message: str,
+    metadata: Mapping[str, str] | None = None,
+    violations: tuple[errors.FieldViolation, ...] = (),
+    retry_after_seconds: float | None = None,
+) -> errors.HostCallError:
+    """Makes the exception of one of the contract's reasons; a plain one of an unknown one."""
     kind = _CLASSES.get(reason, errors.HostCallError)
     return kind(
         method=method,
         reason=reason,
-        message=error.details() or error.code().name,
+        message=message,
         metadata=metadata,
-        violations=tuple(violations),
+        violations=violations,
         retry_after_seconds=retry_after_seconds,
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runmesh.v1.manifest_pb2 import RunnerManifest
+from runmesh.v1.manifest_pb2 import RunnerCapabilities, RunnerManifest, RunnerPermissions
 
 from runner_sdk._manifest_fields import Place, fill, mapping, text
 from runner_sdk._manifest_rules import check_runner
@@ -87,8 +87,24 @@ class Manifest:
         )
 
     @classmethod
-    def minimal(cls, plugin_id: str, *names: str, version: str = "0.0.0") -> "Manifest":
-        """Makes a manifest without files, for tests: runners that stream and can be interrupted."""
+    def minimal(
+        cls,
+        plugin_id: str,
+        *names: str,
+        version: str = "0.0.0",
+        permissions: RunnerPermissions | None = None,
+        capabilities: RunnerCapabilities | None = None,
+    ) -> "Manifest":
+        """Makes a manifest without files, for tests.
+
+        Args:
+            plugin_id: `author/name`.
+            *names: The runners' names. None: `default`.
+            version: The plugin's version.
+            permissions: What the runners ask for. None: everything but actions, whose names are
+                the platform's.
+            capabilities: What the runners can do. None: everything, and sessions keep no state.
+        """
         runners = {}
         for name in names or ("default",):
             runner = RunnerManifest(
@@ -96,12 +112,28 @@ class Manifest:
                 name=name,
                 protocol_version=PROTOCOL_VERSION,
                 version=version,
+                permissions=_everything() if permissions is None else permissions,
+                capabilities=_every_ability() if capabilities is None else capabilities,
             )
             runner.label.text["en_US"] = name
-            runner.capabilities.streaming = True
-            runner.capabilities.interrupt = True
             runners[name] = runner
         return cls(plugin_id, version, runners)
+
+
+def _everything() -> RunnerPermissions:
+    permissions = RunnerPermissions()
+    for field in permissions.DESCRIPTOR.fields:
+        if field.enum_type is not None:
+            numbers = [entry.number for entry in field.enum_type.values if entry.number]
+            getattr(permissions, field.name).extend(numbers)
+    return permissions
+
+
+def _every_ability() -> RunnerCapabilities:
+    capabilities = RunnerCapabilities()
+    for field in capabilities.DESCRIPTOR.fields:
+        setattr(capabilities, field.name, field.name != "stateful_session")
+    return capabilities
 
 
 def _read(file: Path, *, kind: str | None) -> dict[str, Any]:

@@ -15,26 +15,27 @@ the SDK::
 
 import asyncio
 import secrets
-import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from grpc import aio
-from runmesh.v1 import context_pb2, discovery_pb2, discovery_pb2_grpc, event_pb2, run_pb2
+from runmesh.v1 import context_pb2, discovery_pb2, discovery_pb2_grpc, run_pb2
 from runmesh.v1.manifest_pb2 import RunnerManifest
 from runmesh.v1.result_pb2 import RunResult
 from runmesh.v1.run_pb2_grpc import RunServiceStub
 
-from runner_sdk._json import to_json
 from runner_sdk._server import RunnerServer
-from runner_sdk._standin_api import Answer, HostCall, StandInApi
-from runner_sdk._standin_run import ContractBroken, RunCall, RunOutcome
+from runner_sdk._standin.active_run import ActiveRun
+from runner_sdk._standin.api import Answer, HostCall, StandInApi
+from runner_sdk._standin.givens import Givens, state_scopes_of, tool_call
+from runner_sdk._standin.handed import hand_over, new_context
+from runner_sdk._standin.run import ContractBroken, RunCall, RunOutcome
 from runner_sdk._transport import Channels, server_options
 from runner_sdk._wire import Unchecked
 from runner_sdk.manifest import PROTOCOL_VERSION, Manifest
-from runner_sdk.results import StateScope, state_scope
+from runner_sdk.results import StateScope
 from runner_sdk.runner import AgentRunner
 
 __all__ = [
@@ -47,10 +48,11 @@ __all__ = [
     "StandInHost",
     "Unchecked",
     "run_once",
+    "tool_call",
 ]
 
 
-class StandInHost:
+class StandInHost(Givens):
     """A host that stands in for a real one, in a test. Use it with `async with`.
 
     Args:
@@ -59,9 +61,11 @@ class StandInHost:
             `Manifest.minimal` makes one without files.
         max_concurrent_runs: As in `serve`.
         address: Instead of runners: where a runner is served already, in whatever language.
+        state_scopes: The scopes of state that runs may use, as an agent's policy grants them. By
+            default all.
 
     Attributes:
-        calls: The calls that runners made to the host, in order.
+        calls: The calls that runners made to the host and that their rights allow, in order.
         manifests: The runners' manifests, by name.
         handshake: What the runner's process said of itself.
     """
@@ -72,12 +76,15 @@ class StandInHost:
         manifest: Manifest | str | Path | None = None,
         max_concurrent_runs: int = 0,
         address: str | None = None,
+        state_scopes: Iterable[StateScope] | None = None,
     ) -> None:
+        super().__init__()
         self._runners = runners
         self._manifest = manifest
         self._max_concurrent_runs = max_concurrent_runs
         self._address = address
-        self._api = StandInApi()
+        self._state_scopes = state_scopes_of(state_scopes)
+        self._api = StandInApi(self._world, state_scopes=self._state_scopes)
         self._channels = Channels()
         self._runner_server: RunnerServer | None = None
         self._api_server: aio.Server | None = None
@@ -88,7 +95,7 @@ class StandInHost:
 
     @property
     def calls(self) -> list[HostCall]:
-        """The calls that runners made to the host, in order."""
+        """The calls that runners made to the host and that their rights allow, in order."""
         return self._api.calls
 
     @property
@@ -145,7 +152,9 @@ class StandInHost:
             await self._api_server.stop(None)
 
     def answer(self, method: str, answer: Answer) -> None:
-        """Says how a call of the runner's to the host is answered from now on.
+        """Says how a call of the runner's is answered from now on, instead of by the host itself.
+
+        The run's rights are checked all the same.
 
         Args:
             method: The call, such as `GetPrompt`.
@@ -185,32 +194,36 @@ class StandInHost:
             runner: The runner's name.
             config: The agent's configuration. Defaults of the manifest are filled in.
             event_type: What happened.
-            state: State at the start, by scope and key.
+            state: State to write before the run starts, by scope and key.
             context: Anything else: fields that are set here take the place of the usual ones.
             timeout_seconds: How long the run may take. None: no deadline.
         """
         manifest = self.manifests.get(runner)
         if manifest is None:
             raise ValueError(f"runner: {runner!r} is none of {', '.join(self.manifests)}")
-        run_context = self._context(manifest, event_type, config or {})
+        for scope, values in (state or {}).items():
+            self.set_state(scope, values)
+        run_context = new_context(
+            manifest, host_id=self.host_id, event_type=event_type, config=config or {}
+        )
         if text is not None:
             run_context.input.text = text
             run_context.input.parts.add().text = text
-        for scope, entries in (state or {}).items():
-            state_scope(scope)
-            values = getattr(run_context.state, f"{scope}_json")
-            for key, value in entries.items():
-                values[key] = to_json(value, field=f"state {scope} {key!r}")
+        hand_over(run_context, manifest, self._world, self._state_scopes)
         if context is not None:
             run_context.MergeFrom(context)
+        active = ActiveRun(manifest, run_context)
+        self._world.begin(active)
         request = run_pb2.RunRequest(runner_id=manifest.id, context=run_context)
         if timeout_seconds is not None:
             request.timeout.FromMilliseconds(round(timeout_seconds * 1000))
         request.host_access.host_id = self.host_id
         request.host_access.address = self._api_address
-        request.host_access.run_token = self._api.issue(run_context.run_id)
+        request.host_access.run_token = self._api.issue(active)
         request.host_access.instance_token = self._api.instance_token
-        return RunCall(request=request, stub=RunServiceStub(self.channel), api=self._api)
+        return RunCall(
+            request=request, stub=RunServiceStub(self.channel), api=self._api, run=active
+        )
 
     async def _meet(self) -> None:
         stub = discovery_pb2_grpc.DiscoveryServiceStub(self.channel)
@@ -231,45 +244,6 @@ class StandInHost:
             )
         listed = await stub.ListRunners(discovery_pb2.ListRunnersRequest())
         self.manifests = {manifest.name: manifest for manifest in listed.runners}
-
-    def _context(
-        self, manifest: RunnerManifest, event_type: str, config: Mapping[str, Any]
-    ) -> context_pb2.RunContext:
-        known = {entry.name for entry in manifest.config_schema}
-        unknown = sorted(set(config) - known)
-        if known and unknown:
-            raise ValueError(f"config: {unknown[0]!r} is no field of {manifest.id}")
-        entries = [
-            f"{to_json(entry.name, field='name')}:{entry.default_json}"
-            for entry in manifest.config_schema
-            if entry.HasField("default_json") and entry.name not in config
-        ]
-        entries += [
-            f"{to_json(name, field='name')}:{to_json(value, field=name)}"
-            for name, value in config.items()
-        ]
-        context = context_pb2.RunContext(
-            run_id=str(uuid.uuid4()),
-            agent_id="agent",
-            session_key="session",
-            config_json=f"{{{','.join(entries)}}}",
-        )
-        context.trigger.type = context.event.type = event_type
-        context.trigger.source = context.event.source = event_pb2.EVENT_SOURCE_API
-        context.trigger.time.GetCurrentTime()
-        context.event.event_id = str(uuid.uuid4())
-        context.conversation.conversation_id = "conversation"
-        context.actor.type, context.actor.id = "user", "user"
-        context.delivery.surface = "api"
-        context.delivery.supports_streaming = True
-        context.context.inline_policy.mode = context_pb2.INLINE_MODE_CURRENT_EVENT
-        context.context.inline_policy.delivered_count = 1
-        context.runtime.host_id = self.host_id
-        context.runtime.host_version = "0"
-        context.runtime.protocol_version = PROTOCOL_VERSION
-        context.runtime.trace_id = secrets.token_hex(16)
-        context.runtime.attempt = 1
-        return context
 
 
 def run_once(

@@ -129,11 +129,12 @@ class HostCalls:
         metadata: CallMetadata | None = None,
     ) -> StreamT:
         """Makes a call whose answer is a stream, and returns that."""
-        start = self._starter(_method(method, streams=True))
+        found = _method(method, streams=True)
         patience = _Patience(method)
 
         def begin() -> Any:
-            return start(request, **self._options(method, timeout_seconds, metadata))
+            # Only here, on the loop: plain code may have asked for the stream in its thread.
+            return self._starter(found)(request, **self._options(method, timeout_seconds, metadata))
 
         def wait_seconds(failure: Exception) -> float | None:
             return patience.wait_seconds(failure, self.remaining_seconds(timeout_seconds))

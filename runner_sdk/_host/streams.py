@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -33,6 +34,17 @@ class HostStream(Generic[ItemT]):
         self._wait_seconds = wait_seconds
         self._call: Any = None
         self._over = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __del__(self) -> None:
+        """Ends the call of a stream that was left without `async with`.
+
+        gRPC would end it as well, but only when the garbage collector comes by. It may be a thread
+        of plain code that lets go of the stream, and calls belong to their loop.
+        """
+        if self._call is not None and not self._over and self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed, and its calls with it
+                self._loop.call_soon_threadsafe(self._call.cancel)
 
     async def __aenter__(self) -> Self:
         """Returns the stream itself."""
@@ -92,6 +104,7 @@ class HostStream(Generic[ItemT]):
         new = self._call is None
         while True:
             if self._call is None:
+                self._loop = asyncio.get_running_loop()
                 self._call = self._begin()
             try:
                 response = await self._call.read()

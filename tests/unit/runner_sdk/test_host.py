@@ -2,18 +2,21 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+import itertools
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from grpc.aio import AioRpcError
 from runmesh.v1 import host_api_pb2 as api
-from runmesh.v1 import result_pb2, types_pb2
 
 from runner_sdk import HostCallError, Result, RunContext, agent_runner, errors
+from runner_sdk._host.calls import REPEATABLE
 from runner_sdk._listen import is_private
-from runner_sdk.host import StateValue
-from tests.unit.runner_sdk.loopback import serving
+from tests.unit.runner_sdk.loopback import a_host_api, a_run, serving
 
 
 @agent_runner
@@ -34,7 +37,7 @@ async def test_both_tokens_and_the_deadline_go_with_every_call() -> None:
 
     assert outcome.text == "be kind"
     assert (call.method, call.run_id) == ("GetPrompt", outcome.run_id)
-    assert 0 < (call.remaining_seconds or 0) <= 20
+    assert 0 < (call.remaining_seconds or 0) < 20.5
 
 
 async def test_a_run_without_a_deadline_calls_without_one() -> None:
@@ -120,14 +123,6 @@ async def test_a_refusal_is_an_exception_of_its_reason(
     assert error.retry_after_seconds == 15.0
 
 
-async def test_a_call_that_the_host_does_not_offer_is_not_implemented() -> None:
-    async with serving(asks_for_the_prompt) as host:
-        outcome = await host.run("hi")
-
-    assert outcome.failed is not None
-    assert outcome.failed.message.startswith("NotImplementedByHost: GetPrompt: NOT_IMPLEMENTED")
-
-
 async def test_a_host_that_is_gone_is_unavailable() -> None:
     caught: list[HostCallError] = []
 
@@ -211,107 +206,6 @@ async def test_a_deadline_ends_a_call() -> None:
     assert isinstance(ended[0], asyncio.CancelledError | errors.DeadlineExceeded)
 
 
-async def test_state_is_read_and_written_with_versions() -> None:
-    seen: list[Any] = []
-
-    @agent_runner
-    async def counts(ctx: RunContext) -> None:
-        state = ctx.host.state
-        seen.append(await state.get("actor", "count"))
-        seen.append(await state.set("actor", "count", {"n": 9007199254740993}, expected_version=4))
-        seen.append(await state.delete("actor", "old"))
-
-    async with serving(counts) as host:
-        entry = api.StateEntry(key="count", value_json="9007199254740993", version=4)
-        host.answer("GetState", api.GetStateResponse(entry=entry))
-        host.answer("SetState", api.SetStateResponse(version=5))
-        host.answer("DeleteState", api.DeleteStateResponse(existed=True))
-        await host.run("hi")
-        requests = [call.request for call in host.calls]
-
-    assert seen == [StateValue("count", 9007199254740993, 4), 5, True]
-    assert requests[0].scope == result_pb2.STATE_SCOPE_ACTOR
-    assert requests[1].value_json == '{"n":9007199254740993}'
-    assert requests[1].expected_version == 4
-    assert not requests[2].HasField("expected_version")
-
-
-async def test_listing_state_goes_through_all_pages() -> None:
-    keys: list[str] = []
-
-    @agent_runner
-    async def lists(ctx: RunContext) -> None:
-        values = ctx.host.state.iterate("runner", prefix="k")
-        keys.extend([value.key async for value in values])
-
-    def page(request: api.ListStateRequest) -> api.ListStateResponse:
-        assert request.prefix == "k"
-        number = int(request.page_token or 0)
-        entries = [api.StateEntry(key=f"k{number}{n}", value_json="1", version=1) for n in (0, 1)]
-        token = str(number + 1) if number < 2 else ""
-        return api.ListStateResponse(entries=entries, next_page_token=token)
-
-    async with serving(lists) as host:
-        host.answer("ListState", page)
-        await host.run("hi")
-
-    assert keys == ["k00", "k01", "k10", "k11", "k20", "k21"]
-
-
-def _history_page(request: api.PageHistoryRequest) -> api.PageHistoryResponse:
-    number = int(request.page_token or 0)
-    items = [
-        api.TranscriptItem(transcript_id=f"{number}{n}", role=types_pb2.CHAT_ROLE_USER)
-        for n in range(request.page_size)
-    ]
-    return api.PageHistoryResponse(items=items, next_page_token=str(number + 1))
-
-
-async def test_iterating_history_fetches_a_page_only_when_one_is_used_up() -> None:
-    ids: list[str] = []
-
-    @agent_runner
-    async def reads(ctx: RunContext) -> None:
-        items = ctx.host.history.iterate(
-            page_size=2, after="c0", direction="oldest_first", include_artifacts=True
-        )
-        async for item in items:
-            ids.append(item.transcript_id)
-            if len(ids) == 4:
-                break
-
-    async with serving(reads) as host:
-        host.answer("PageHistory", _history_page)
-        await host.run("hi")
-        requests = [call.request for call in host.calls]
-
-    assert ids == ["00", "01", "10", "11"]
-    assert [request.page_token for request in requests] == ["", "1"]
-    assert {request.after for request in requests} == {"c0"}
-    assert {request.direction for request in requests} == {api.PAGE_DIRECTION_OLDEST_FIRST}
-    assert all(request.include_artifacts for request in requests)
-
-
-async def test_history_is_paged_and_searched() -> None:
-    seen: list[Any] = []
-
-    @agent_runner
-    async def reads(ctx: RunContext) -> None:
-        page = await ctx.host.history.page(page_size=3)
-        seen.append((len(page.items), page.next_page_token))
-        seen.append([item.text for item in await ctx.host.history.search("tea pot", limit=7)])
-
-    async with serving(reads) as host:
-        host.answer("PageHistory", _history_page)
-        found = api.SearchHistoryResponse(items=[api.TranscriptItem(text="a tea pot")])
-        host.answer("SearchHistory", found)
-        await host.run("hi")
-        search = host.calls[1].request
-
-    assert seen == [(3, "1"), ["a tea pot"]]
-    assert (search.query, search.page_size) == ("tea pot", 7)
-
-
 async def test_any_call_can_be_made_by_name() -> None:
     @agent_runner
     async def asks(ctx: RunContext) -> AsyncIterator[Result]:
@@ -343,7 +237,7 @@ async def test_a_refused_stream_is_an_exception_too() -> None:
         outcome = await host.run("hi")
 
     assert outcome.failed is not None
-    assert outcome.failed.message.startswith("NotImplementedByHost: StreamArtifact")
+    assert outcome.failed.message.startswith("InvalidArgument: StreamArtifact: INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize(
@@ -366,28 +260,6 @@ async def test_a_call_that_there_is_not_is_named(method: str, hint: str) -> None
     assert hint in outcome.failed.message
 
 
-async def test_plain_code_can_wait_for_a_call() -> None:
-    @agent_runner
-    def asks(ctx: RunContext) -> Iterator[Result]:
-        yield ctx.reply(ctx.block_on(ctx.host.prompt.get()).fragments[0].text)
-
-    async with serving(asks) as host:
-        host.answer("GetPrompt", _prompt("be kind"))
-        assert (await host.run("hi")).text == "be kind"
-
-
-async def test_waiting_in_plain_codes_way_on_the_loop_is_refused() -> None:
-    @agent_runner
-    async def asks(ctx: RunContext) -> None:
-        ctx.block_on(ctx.host.prompt.get())
-
-    async with serving(asks) as host:
-        outcome = await host.run("hi")
-
-    assert outcome.failed is not None
-    assert "here, use `await`" in outcome.failed.message
-
-
 async def test_all_calls_to_one_host_share_a_connection() -> None:
     async with serving(asks_for_the_prompt) as host:
         host.answer("GetPrompt", _prompt("be kind"))
@@ -396,3 +268,250 @@ async def test_all_calls_to_one_host_share_a_connection() -> None:
         await host.run("hi")
         assert host.server._channels._channels == channels
         assert len(channels) == 1
+
+
+def _too_fast(retry_after_seconds: float | None) -> HostCallError:
+    return errors.RateLimited(
+        method="",
+        reason="RATE_LIMITED",
+        message="too fast",
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+def _refusing(times: int, refusal: HostCallError, answer: Any) -> Any:
+    """Answers so many calls with a refusal, and the others well."""
+    left = itertools.count(times, -1)
+    return lambda _: refusal if next(left) > 0 else answer
+
+
+async def test_a_repeatable_call_that_comes_too_fast_waits_as_the_host_says() -> None:
+    async with a_run() as (host, ctx):
+        host.answer("GetPrompt", _refusing(2, _too_fast(0.02), _prompt("at last")))
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        response = await ctx.host.prompt.get()
+
+        assert response.fragments[0].text == "at last"
+        assert loop.time() - began >= 0.04
+        assert len(host.calls) == 3
+
+
+async def test_a_repeatable_stream_that_comes_too_fast_begins_again() -> None:
+    chunks = [api.StreamArtifactResponse(data=b"ab")]
+    async with a_run() as (host, ctx):
+        host.answer("StreamArtifact", _refusing(2, _too_fast(0.01), chunks))
+        request = api.StreamArtifactRequest(artifact_id="a")
+        stream = ctx.host.stream("StreamArtifact", request)
+        assert [chunk.data async for chunk in stream] == [b"ab"]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "circumstances"),
+    [
+        (_too_fast(None), {}),
+        (_too_fast(11.0), {}),
+        (_too_fast(9.0), {"timeout_seconds": 5}),
+        (
+            errors.Overloaded(method="", reason="OVERLOADED", message="", retry_after_seconds=0.01),
+            {},
+        ),
+        (errors.HostUnavailable(method="", reason="UNAVAILABLE", message=""), {}),
+    ],
+    ids=["no time told", "beyond patience", "beyond the deadline", "overloaded", "away"],
+)
+async def test_what_waiting_cannot_help_is_told_at_once(
+    refusal: HostCallError, circumstances: dict[str, Any]
+) -> None:
+    async with a_run(**circumstances) as (host, ctx):
+        host.answer("GetPrompt", refusal)
+        with pytest.raises(type(refusal)):
+            await asyncio.wait_for(ctx.host.prompt.get(), 2)
+        assert len(host.calls) == 1
+
+
+async def test_a_call_that_must_not_be_repeated_is_not() -> None:
+    async with a_run() as (host, ctx):
+        host.answer("CallTool", _too_fast(0.01))
+        with pytest.raises(errors.RateLimited):
+            await ctx.host.tools.call("lookup", {})
+        assert len(host.calls) == 1
+
+
+def test_the_calls_that_may_be_repeated_are_those_of_the_contract() -> None:
+    text = (Path(__file__).parents[3] / "proto/runmesh/v1/host_api.proto").read_text("utf-8")
+    service = text[text.index("service HostAPIService") :]
+    said = {
+        name: " ".join(line.strip(" /") for line in comment.splitlines())
+        for comment, name in re.findall(r"((?: +//[^\n]*\n)+) +rpc (\w+)\(", service)
+    }
+
+    assert len(said) == len(api.DESCRIPTOR.services_by_name["HostAPIService"].methods)
+    repeatable = {name for name, comment in said.items() if "May be repeated" in comment}
+    assert repeatable == REPEATABLE
+    assert all("Repeating" in said[name] for name in said.keys() - REPEATABLE - {"PullSteering"})
+
+
+async def test_a_call_may_have_less_time_than_the_run() -> None:
+    async def never(_: Any) -> None:
+        await asyncio.Event().wait()
+
+    async with a_run() as (host, ctx):
+        host.answer("CallTool", never)
+        with pytest.raises(errors.DeadlineExceeded):
+            await ctx.host.tools.call("lookup", {}, timeout_seconds=0.1)
+        assert 0 < (host.calls[0].remaining_seconds or 0) < 0.2
+
+
+async def test_a_call_never_has_more_time_than_the_run() -> None:
+    async with a_run(timeout_seconds=5) as (host, ctx):
+        await ctx.host.call("GetPrompt", api.GetPromptRequest(), timeout_seconds=100)
+        assert 0 < (host.calls[0].remaining_seconds or 0) < 5.1
+
+
+async def test_a_streams_call_has_tokens_deadline_and_metadata_too() -> None:
+    async with a_run(timeout_seconds=20) as (host, ctx):
+        host.answer("StreamArtifact", [api.StreamArtifactResponse(data=b"x")])
+        request = api.StreamArtifactRequest(artifact_id="a")
+        async for _ in ctx.host.stream("StreamArtifact", request, metadata={"x-run": "7"}):
+            pass
+        [call] = host.calls
+
+    assert call.run_id == ctx.run_id
+    assert call.metadata["x-run"] == "7"
+    assert 0 < (call.remaining_seconds or 0) < 20.5
+
+
+async def test_metadata_of_a_call_arrives_as_grpc_can_carry_it() -> None:
+    every_byte = bytes(range(256))
+    async with a_run() as (host, ctx):
+        await ctx.host.call(
+            "GetPrompt",
+            api.GetPromptRequest(),
+            metadata={"X-Run": "a b~", "x-bin": every_byte, "label-bin": "测试".encode()},
+        )
+        [call] = host.calls
+
+    assert call.metadata["x-run"] == "a b~"
+    assert call.metadata["x-bin"] == every_byte
+    assert bytes(call.metadata["label-bin"]).decode() == "测试"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("label", "测试"),
+        ("label", "a\nb"),
+        ("label", b"raw"),
+        ("测试", "x"),
+        ("with space", "x"),
+        ("", "x"),
+        ("x-bin", "text"),
+        ("Authorization", "Bearer other"),
+        ("runmesh-instance", "other"),
+        ("traceparent", "00-0-0-0"),
+        ("grpc-timeout", "1S"),
+    ],
+)
+async def test_metadata_that_grpc_cannot_carry_is_refused_by_name(
+    name: str, value: str | bytes
+) -> None:
+    async with a_run() as (host, ctx):
+        with pytest.raises(errors.InvalidArgument) as caught:
+            await ctx.host.call("GetPrompt", api.GetPromptRequest(), metadata={name: value})
+        assert caught.value.violations[0].field == f"metadata[{name!r}]"
+        assert host.calls == []
+        # The next call is as good as ever.
+        await ctx.host.prompt.get()
+
+
+async def test_a_call_that_is_cut_off_at_the_other_end_is_unavailable() -> None:
+    async def cut(_: Any, context: Any) -> None:
+        await context.abort(grpc.StatusCode.CANCELLED, "stopping")
+
+    async with (
+        a_host_api({"GetPrompt": cut, "PullSteering": cut}) as address,
+        a_run(address=address) as (_, ctx),
+    ):
+        with pytest.raises(errors.HostUnavailable, match="stopping"):
+            await ctx.host.prompt.get()
+        with pytest.raises(errors.HostUnavailable, match="stopping"):
+            await anext(ctx.host.stream("PullSteering", api.PullSteeringRequest()))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.OUT_OF_RANGE, errors.PastRetention),
+        (grpc.StatusCode.PERMISSION_DENIED, errors.Unauthorized),
+        (grpc.StatusCode.DATA_LOSS, errors.RuntimeFailure),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, errors.Overloaded),
+    ],
+)
+async def test_a_status_whose_details_cannot_be_read_is_told_by_its_code(
+    code: grpc.StatusCode, kind: type[HostCallError]
+) -> None:
+    async def garble(_: Any, context: Any) -> None:
+        context.set_trailing_metadata((("grpc-status-details-bin", b"\xff\xff\xff"),))
+        await context.abort(code, "because")
+
+    async with a_host_api({"GetPrompt": garble}) as address, a_run(address=address) as (_, ctx):
+        with pytest.raises(HostCallError, match="because") as caught:
+            await ctx.host.prompt.get()
+        assert type(caught.value) is kind
+
+
+async def test_a_message_over_the_transports_limit_costs_its_own_call_alone() -> None:
+    async with a_run() as (host, ctx):
+        with pytest.raises(errors.PayloadTooLarge):
+            await ctx.host.storage.set("plugin", "k", b"x" * (17 << 20))
+        host.answer("GetStorage", api.GetStorageResponse(value=b"x" * (17 << 20)))
+        with pytest.raises(errors.PayloadTooLarge):
+            await ctx.host.storage.get("plugin", "k")
+        await ctx.host.prompt.get()
+
+
+async def test_a_stream_that_is_left_early_is_over_for_the_host() -> None:
+    ended = asyncio.Event()
+
+    async def endless(_: Any, context: Any) -> None:
+        try:
+            while True:
+                await context.write(api.StreamArtifactResponse(data=b"x" * 1000))
+        finally:
+            ended.set()
+
+    request = api.StreamArtifactRequest(artifact_id="a")
+    async with (
+        a_host_api({"StreamArtifact": endless}) as address,
+        a_run(address=address) as (_, ctx),
+    ):
+        async with ctx.host.stream("StreamArtifact", request) as stream:
+            await anext(stream)
+        await asyncio.wait_for(ended.wait(), 2)
+        assert [chunk async for chunk in stream] == []
+
+        ended.clear()
+        async for _ in ctx.host.stream("StreamArtifact", request):
+            break
+        await asyncio.wait_for(ended.wait(), 2)
+
+
+async def test_a_stream_is_read_no_faster_than_it_is_iterated_over() -> None:
+    written = 0
+
+    async def endless(_: Any, context: Any) -> None:
+        nonlocal written
+        while True:
+            await context.write(api.StreamArtifactResponse(data=b"x" * (1 << 20)))
+            written += 1
+
+    async with (
+        a_host_api({"StreamArtifact": endless}) as address,
+        a_run(address=address) as (_, ctx),
+    ):
+        request = api.StreamArtifactRequest(artifact_id="a")
+        async with ctx.host.stream("StreamArtifact", request) as stream:
+            await anext(stream)
+            await asyncio.sleep(0.3)
+            assert written < 20

@@ -14,6 +14,7 @@ from runmesh.v1 import run_pb2
 from runmesh.v1.run_pb2_grpc import RunServiceStub
 
 from runner_sdk import Result, RunContext, agent_runner
+from runner_sdk._standin.active_run import ActiveRun
 from runner_sdk.testing import StandInHost
 from tests.unit.runner_sdk.loopback import serving
 
@@ -39,7 +40,9 @@ async def _run(host: StandInHost) -> None:
     request = run_pb2.RunRequest(runner_id="plugin:acme/test/default")
     request.context.run_id = "run-1"
     request.host_access.address = host._api_address
-    request.host_access.run_token = host._api.issue("run-1")
+    request.host_access.run_token = host._api.issue(
+        ActiveRun(host.manifests["default"], request.context)
+    )
     request.host_access.instance_token = host._api.instance_token
     metadata = (("traceparent", _PARENT), ("tracestate", "acme=1"))
     async for _ in RunServiceStub(host.channel).Run(request, metadata=metadata):

@@ -9,7 +9,8 @@ from runmesh.v1.result_pb2 import RunCompleted, RunFailed, RunResult
 from runmesh.v1.run_pb2_grpc import RunServiceStub
 from runmesh.v1.types_pb2 import ChatMessage
 
-from runner_sdk._standin_api import StandInApi
+from runner_sdk._standin.active_run import ActiveRun
+from runner_sdk._standin.api import StandInApi
 from runner_sdk._wire import FRAME_BYTES, RESULT_BYTES
 
 _TERMINAL = ("run_completed", "run_failed")
@@ -80,9 +81,15 @@ class RunCall:
     """A run under way: iterate over it for its results as they come, and read on at any time."""
 
     def __init__(
-        self, *, request: run_pb2.RunRequest, stub: RunServiceStub, api: StandInApi
+        self,
+        *,
+        request: run_pb2.RunRequest,
+        stub: RunServiceStub,
+        api: StandInApi,
+        run: ActiveRun,
     ) -> None:
         self.run_id = request.context.run_id
+        self._run = run
         self._token = request.host_access.run_token
         self._stub = stub
         self._api = api
@@ -109,6 +116,7 @@ class RunCall:
                 for result in frame.results:
                     self._check(result)
                     self._results.append(result)
+                    self._api.world.take(self._run, result)
                     yield result
             if not self._results or self._results[-1].WhichOneof("payload") not in _TERMINAL:
                 raise ContractBroken("the stream ended without a terminal result")
@@ -127,6 +135,19 @@ class RunCall:
         request.grace.FromMilliseconds(round(grace_seconds * 1000))
         response = await self._stub.Interrupt(request)
         return response.was_active
+
+    def steer(self, text: str) -> str:
+        """Gives the run follow-up input, as somebody who says more while it works does.
+
+        Returns:
+            The input's id, which is among `acknowledged` once the runner took it up.
+        """
+        return self._api.world.steering.push(self._run, text)
+
+    @property
+    def acknowledged(self) -> list[str]:
+        """The ids of the follow-up input that the runner acknowledged, in order."""
+        return list(self._run.acknowledged)
 
     def cancel(self) -> None:
         """Leaves: cancels the call, as a host does whose caller is gone."""
