@@ -57,7 +57,7 @@ def register(
     gateway_pb2_grpc.add_GatewayServiceServicer_to_server(gateway, passing)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
     discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(discovery, server)
-    host_api_pb2_grpc.add_HostAPIServiceServicer_to_server(host_api, server)
+    host_api_pb2_grpc.add_HostAPIServiceServicer_to_server(host_api, passing)
     attach_pb2_grpc.add_AttachServiceServicer_to_server(AttachServicer(), server)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     channelz.add_channelz_servicer(server)

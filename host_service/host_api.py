@@ -85,6 +85,32 @@ class HostAPIServicer(host_api_pb2_grpc.HostAPIServiceServicer):
         work = self._offered.knowledge.retrieve
         return await self._gate.answer("RetrieveKnowledge", current_access(), request, work)
 
+    async def PageHistory(  # type: ignore[override]
+        self, request: pb.PageHistoryRequest, context: Context
+    ) -> bytes:
+        """Page through the transcript; the answer is encoded."""
+        work = self._offered.history.page
+        return await self._gate.answer("PageHistory", current_access(), request, work)
+
+    async def SearchHistory(  # type: ignore[override]
+        self, request: pb.SearchHistoryRequest, context: Context
+    ) -> bytes:
+        """Search the transcript; the answer is encoded."""
+        work = self._offered.history.search
+        return await self._gate.answer("SearchHistory", current_access(), request, work)
+
+    async def GetEvent(self, request: pb.GetEventRequest, context: Context) -> pb.GetEventResponse:
+        """Read one event."""
+        work = self._offered.events.get
+        return await self._gate.answer("GetEvent", current_access(), request, work)
+
+    async def PageEvents(
+        self, request: pb.PageEventsRequest, context: Context
+    ) -> pb.PageEventsResponse:
+        """Page through events."""
+        work = self._offered.events.page
+        return await self._gate.answer("PageEvents", current_access(), request, work)
+
     async def GetArtifactMetadata(
         self, request: pb.GetArtifactMetadataRequest, context: Context
     ) -> pb.GetArtifactMetadataResponse:
@@ -164,6 +190,13 @@ class HostAPIServicer(host_api_pb2_grpc.HostAPIServiceServicer):
         """List keys of storage."""
         work = self._offered.storage.list
         return await self._gate.answer("ListStorage", current_access(), request, work)
+
+    async def GetPrompt(
+        self, request: pb.GetPromptRequest, context: Context
+    ) -> pb.GetPromptResponse:
+        """Read the run's instructions."""
+        work = self._offered.prompt.get
+        return await self._gate.answer("GetPrompt", current_access(), request, work)
 
     async def PullSteering(  # type: ignore[override]
         self, request: pb.PullSteeringRequest, context: Context

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from host_service.capabilities.artifacts import Artifacts
+from host_service.capabilities.events import Events
+from host_service.capabilities.history import History
 from host_service.capabilities.knowledge import Knowledge
 from host_service.capabilities.models import Models
+from host_service.capabilities.prompt import Prompt
 from host_service.capabilities.state import State
 from host_service.capabilities.steering import Steering
 from host_service.capabilities.storage import Storage
@@ -20,7 +23,10 @@ class Capabilities:
     models: Models
     tools: Tools
     knowledge: Knowledge
+    history: History
+    events: Events
     artifacts: Artifacts
     state: State
     storage: Storage
+    prompt: Prompt
     steering: Steering

@@ -46,12 +46,18 @@ def type_of(mime_type: str) -> str:
     return _TYPES.get(mime_type.partition("/")[0].lower(), DEFAULT_TYPE)
 
 
-def hand_to_run(message: Message, snapshot: Snapshot) -> None:
-    """Let every reference in a message say what a run may do with it."""
+def hand_to_run(message: Message, snapshot: Snapshot, *, sees: bool = True) -> None:
+    """Let every reference in a message say what a run may do with it.
+
+    Args:
+        message: The message.
+        snapshot: What the run was granted.
+        sees: Whether the artifacts are the run's to see; of others it is shown the reference.
+    """
     granted = [
         permission
         for permission, word in ((_METADATA, "metadata"), (_READ, "read"))
-        if snapshot.grants("artifacts", word)
+        if sees and snapshot.grants("artifacts", word)
     ]
     for _, part in walk(message):
         if part.DESCRIPTOR.full_name == _REF:

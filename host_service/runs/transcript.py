@@ -114,10 +114,18 @@ def is_plain(content: bytes) -> bool:
     return content.startswith(_PLAIN)
 
 
-def item_message(record: TranscriptItem) -> host_api_pb2.TranscriptItem:
+def message_of(content: bytes) -> host_api_pb2.TranscriptItem | None:
+    """Return the item that a content is, all but its place; None for one from before."""
+    if content.startswith((_PLAIN, _RICH)):
+        return host_api_pb2.TranscriptItem.FromString(content)
+    return None
+
+
+def message_of_record(record: TranscriptItem) -> host_api_pb2.TranscriptItem:
     """Return an item as the contract has it, all but its place."""
-    if record.content.startswith((_PLAIN, _RICH)):
-        return host_api_pb2.TranscriptItem.FromString(record.content)
+    stored = message_of(record.content)
+    if stored is not None:
+        return stored
     message = _bare(record)
     if record.actor is not None:
         message.actor.MergeFromString(record.actor)

@@ -61,7 +61,7 @@ def _mend_message(data: bytes, descriptor: Descriptor, path: str, deepest: int) 
     fields: list[str] = []
     counts: dict[int, int] = {}
     for number, kind, content in _entries(data):
-        pieces.append(_varint(number << 3 | kind))
+        pieces.append(varint(number << 3 | kind))
         field = descriptor.fields_by_number.get(number)
         mended = Mended(content, ())
         if kind == _DELIMITED and field is not None:
@@ -76,7 +76,7 @@ def _mend_message(data: bytes, descriptor: Descriptor, path: str, deepest: int) 
             # Key and value of a map's entry are told as the map.
             fields += [place] if mended.fields and is_map(field) else mended.fields
         if kind == _DELIMITED:
-            pieces.append(_varint(len(mended.data)))
+            pieces.append(varint(len(mended.data)))
         pieces.append(mended.data)
     return Mended(b"".join(pieces), tuple(dict.fromkeys(fields)))
 
@@ -127,7 +127,8 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise Malformed("a number does not end")
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Return a number as protobuf writes sizes and keys."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

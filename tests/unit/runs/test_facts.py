@@ -10,7 +10,7 @@ from host_service.runs.checker import Numbered
 from host_service.runs.event import Event
 from host_service.runs.facts import Projector, log_entries, result_record, usage_record
 from host_service.runs.progress import Progress
-from host_service.runs.transcript import item_message
+from host_service.runs.transcript import message_of_record
 from stores.records import TranscriptItem, Usage
 from tests.unit.runs.samples import (
     NOON,
@@ -84,7 +84,7 @@ def created(id: str) -> result_pb2.ArtifactCreated:
 
 def attached(items: Sequence[TranscriptItem]) -> list[list[str]]:
     """Return the ids of the artifacts of each message."""
-    messages = [item_message(item) for item in items]
+    messages = [message_of_record(item) for item in items]
     return [[artifact.artifact_id for artifact in each.artifacts] for each in messages]
 
 
@@ -96,7 +96,7 @@ def test_completed_message_becomes_an_item_of_its_conversation() -> None:
     assert (item.run_id, item.runner_id, item.event_id) == ("run-1", RUNNER, "event-1")
     assert (item.workspace, item.bot) == ("acme", "desk")
     assert item.conversation_key == story.event.conversation_key
-    shown = item_message(item)
+    shown = message_of_record(item)
     assert (shown.text, list(shown.parts), shown.run_id) == ("你好", [], "run-1")
 
 
@@ -347,4 +347,4 @@ def test_event_itself_is_an_item_only_when_it_says_something_in_a_conversation()
     assert (item.role, item.text, item.run_id) == ("user", "hello", "run-1")
     assert an_event(input=None).transcript_item("run-1") is None
     assert an_event(conversation_id="", thread_id="").transcript_item("run-1") is None
-    assert item_message(item).actor == an_envelope().actor
+    assert message_of_record(item).actor == an_envelope().actor

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runmesh.v1 import event_pb2, host_api_pb2, result_pb2, types_pb2
 
-from host_service.runs.transcript import is_plain, item_message, item_of_input, item_of_message
+from host_service.runs.transcript import is_plain, item_of_input, item_of_message, message_of_record
 from stores.records import TranscriptItem
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -51,9 +51,9 @@ def test_every_text_comes_back_exactly(first: str, second: str) -> None:
     user = heard(event_pb2.EventInput(text=first))
     agent = said(types_pb2.ChatMessage(parts=parts(first, second)))
     for item, text in ((user, first), (agent, first + second)):
-        assert item.text == item_message(item).text == text
+        assert item.text == message_of_record(item).text == text
         assert is_plain(item.content)
-        assert not item_message(item).parts
+        assert not message_of_record(item).parts
 
 
 def test_what_a_user_says_names_event_run_actor_and_time() -> None:
@@ -70,7 +70,7 @@ def test_what_a_user_says_names_event_run_actor_and_time() -> None:
         actor=actor,
     )
     expected.created_at.FromDatetime(NOON)
-    assert item_message(item) == expected
+    assert message_of_record(item) == expected
 
 
 def test_what_an_agent_says_has_its_notes_and_that_it_was_cut() -> None:
@@ -80,7 +80,7 @@ def test_what_an_agent_says_has_its_notes_and_that_it_was_cut() -> None:
         reasoning_text="a thought",
         metadata={"tone": "kind"},
     )
-    shown = item_message(said(message, incomplete=True))
+    shown = message_of_record(said(message, incomplete=True))
     assert (shown.runner_id, shown.incomplete) == ("plugin:a/b/c", True)
     assert dict(shown.metadata) == {"tone": "kind"}
     assert "thought" not in str(shown)
@@ -101,7 +101,7 @@ def test_role_of_a_message_decides_what_the_item_is(
     role: types_pb2.ChatRole.ValueType, expected: tuple[str, str]
 ) -> None:
     item = said(types_pb2.ChatMessage(role=role, parts=parts("x")))
-    shown = item_message(item)
+    shown = message_of_record(item)
     names = (
         types_pb2.ChatRole.Name(shown.role),
         host_api_pb2.TranscriptKind.Name(shown.kind),
@@ -124,7 +124,7 @@ def test_parts_are_kept_in_order_where_they_are_more_than_the_text(text: str | N
     assert user.text == ("look!" if text is None else text)
     assert agent.text == "look!"
     for item in (user, agent):
-        shown = item_message(item)
+        shown = message_of_record(item)
         assert not is_plain(item.content)
         assert list(shown.parts) == content
         assert list(shown.artifacts) == [FILE]
@@ -133,7 +133,7 @@ def test_parts_are_kept_in_order_where_they_are_more_than_the_text(text: str | N
 def test_text_that_came_as_parts_alone_is_text() -> None:
     assert heard(event_pb2.EventInput(parts=parts("to be ", "found"))).text == "to be found"
     assert heard(event_pb2.EventInput(parts=[IMAGE])).text is None
-    assert not item_message(heard(event_pb2.EventInput(parts=[IMAGE]))).HasField("text")
+    assert not message_of_record(heard(event_pb2.EventInput(parts=[IMAGE]))).HasField("text")
     assert said(types_pb2.ChatMessage(artifacts=[FILE])).text is None
 
 
@@ -161,4 +161,4 @@ def test_items_from_before_are_shown_from_their_record() -> None:
     ):
         before = replace(new, content=old.SerializeToString())
         assert not is_plain(before.content)
-        assert item_message(before) == item_message(new)
+        assert message_of_record(before) == message_of_record(new)
