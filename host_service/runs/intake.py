@@ -92,7 +92,7 @@ class EventIntake:
             return event
         if not await self._take_known(event):
             await self._check_refs(event, caller)
-            event = replace(event, stored=await self._store_inline(event))
+            event = replace(event, stored=await self._store_whole(event))
         await self._check_raw(event, caller)
         return event
 
@@ -181,6 +181,18 @@ class EventIntake:
                 [_not_usable(path) for path, artifact_id in named.items() if artifact_id in refused]
             )
 
+    async def _store_whole(self, event: Event) -> tuple[str, ...]:
+        """Store the inline bytes of an event, all or none, also where its caller goes away."""
+        storing = asyncio.create_task(self._store_inline(event))
+        try:
+            return await asyncio.shield(storing)
+        except asyncio.CancelledError:
+            stored = await storing
+            if not event.has_own_id:
+                # It will never come again.
+                await self._delete(stored)
+            raise
+
     async def _store_inline(self, event: Event) -> tuple[str, ...]:
         """Put refs in the place of inline bytes; return the ids of what was stored for it."""
         stored: list[str] = []
@@ -190,11 +202,9 @@ class EventIntake:
                     record, is_new = await self._store_part(event, index, part.inline)
                     stored += [record.artifact_id] if is_new else []
                     part.artifact.CopyFrom(artifact_ref(record))
-        except (InvalidArgument, asyncio.CancelledError) as error:
-            # Nothing that breaks a rule will ever be accepted; an event that has no id, and whose
-            # caller has gone, will never come again.
-            if isinstance(error, InvalidArgument) or not event.has_own_id:
-                await self._delete(stored)
+        except InvalidArgument:
+            # Nothing with this content will ever be accepted.
+            await self._delete(stored)
             raise
         return tuple(stored)
 
