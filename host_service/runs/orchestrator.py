@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from host_service.agents.directory import AgentDirectory
 from host_service.agents.follow_up import FollowUp
-from host_service.errors import HostError, NotFound, Unavailable
+from host_service.errors import NotFound, Unavailable
 from host_service.runs.admission import Admission
 from host_service.runs.entry import Entry
 from host_service.runs.event import Event, already_exists
@@ -206,7 +206,7 @@ class Orchestrator:
     ) -> None:
         try:
             outcome, committed = await self._accept(run)
-        except HostError as error:
+        except Exception as error:  # noqa: BLE001 - nobody may wait for an answer that never comes
             run.abandon()
             self._deliveries.end(delivery, None)
             accepted.set_exception(error)
