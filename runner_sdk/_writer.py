@@ -4,7 +4,7 @@ from runmesh.v1 import result_pb2
 from runmesh.v1.result_pb2 import RunResult
 
 from runner_sdk._outbox import Outbox
-from runner_sdk._text import Delta, TextMender
+from runner_sdk._text import Delta, TextMender, mend
 from runner_sdk._wire import RESULT_BYTES, FrameEncoder, Unchecked, encode_unchecked
 from runner_sdk.errors import RunFailure
 from runner_sdk.results import Result, ResultConstructors
@@ -97,7 +97,7 @@ class ResultWriter:
         mended = self._mender.mend(delta)
         if not mended.text:
             return True
-        message = result_pb2.MessageDelta(message_id=delta.message_id)
+        message = result_pb2.MessageDelta(message_id=mend(delta.message_id))
         if delta.reasoning:
             message.reasoning_text = mended.text
         else:

@@ -286,7 +286,7 @@ class ResultConstructors:
     @staticmethod
     @_mending
     def usage(
-        model_id: str,
+        model: str | types_pb2.TokenUsage,
         *,
         input_tokens: int | None = None,
         output_tokens: int | None = None,
@@ -297,15 +297,25 @@ class ResultConstructors:
         """Tokens that one model used so far in this run. It replaces the report before it.
 
         A count that is not known is left out: unknown is not zero.
+
+        Args:
+            model: The model's id; or the usage as `ctx.host.models` gives it, with its counts.
+            input_tokens: Tokens read, cached ones included.
+            output_tokens: Tokens written, reasoning included.
+            reasoning_tokens: Tokens of the output that were reasoning.
+            cache_read_tokens: Tokens of the input that came from the provider's cache.
+            cache_write_tokens: Tokens that were written into it.
         """
         usage = types_pb2.TokenUsage(
-            model_id=model_id,
+            model_id=model if isinstance(model, str) else "",
             input_tokens=input_tokens,
             output_tokens=output_tokens,
             reasoning_tokens=reasoning_tokens,
             cache_read_tokens=cache_read_tokens,
             cache_write_tokens=cache_write_tokens,
         )
+        if not isinstance(model, str):
+            usage.MergeFrom(model)
         return RunResult(usage_reported=result_pb2.UsageReported(usage=[usage]))
 
     @staticmethod

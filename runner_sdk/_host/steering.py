@@ -155,7 +155,7 @@ class Steering:
     """Follow-up input of this session while the run is active: `ctx.host.steering`.
 
     Needs the capability `steering`, and an agent whose follow-up policy is `steer`. A run has one
-    stream of it::
+    stream of it at a time: a new one begins with what was not acknowledged::
 
         async with ctx.host.steering.pull() as inputs:
             ...  # one step of the work

@@ -26,9 +26,9 @@ class ActiveRun:
         manifest: What its runner asks for.
         context: What it was handed.
         serving: The calls that are being served for it.
-        follow_ups: Follow-up input that it has not pulled yet.
-        pulls: Whether it has pulled follow-up input.
-        pulled: The follow-up input that it was given, by id.
+        follow_ups: All follow-up input that came for it, in order.
+        pulls: How often it began to pull that.
+        changed: Set, and replaced, when one of these two changes.
         acknowledged: The ids that it acknowledged.
         streamed: The text of its message in progress.
         artifacts: Those it created since its last message.
@@ -38,9 +38,9 @@ class ActiveRun:
     manifest: RunnerManifest
     context: RunContext
     serving: set["asyncio.Task[None]"] = field(default_factory=set)
-    follow_ups: "asyncio.Queue[PullSteeringResponse]" = field(default_factory=asyncio.Queue)
-    pulls: bool = False
-    pulled: dict[str, PullSteeringResponse] = field(default_factory=dict)
+    follow_ups: list[PullSteeringResponse] = field(default_factory=list)
+    pulls: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
     acknowledged: list[str] = field(default_factory=list)
     streamed: str = ""
     artifacts: list[ArtifactRef] = field(default_factory=list)
@@ -50,6 +50,11 @@ class ActiveRun:
         """Returns whether the event has what a scope of state is kept by."""
         identity = _IDENTITIES.get(scope)
         return identity is None or self.context.HasField(identity)  # type: ignore[arg-type]
+
+    def tell(self) -> None:
+        """Wakes whoever waits for a change."""
+        self.changed.set()
+        self.changed = asyncio.Event()
 
     def end(self) -> None:
         """Ends it, and the calls that are being served."""

@@ -23,38 +23,41 @@ class StandInSteering:
         if run.context.HasField("actor"):
             response.actor.CopyFrom(run.context.actor)
         response.waited.FromMilliseconds(0)
-        run.follow_ups.put_nowait(response)
+        run.follow_ups.append(response)
+        run.tell()
         return response.steering_id
 
-    def pull(
+    async def pull(
         self, run: ActiveRun, _: api.PullSteeringRequest
     ) -> AsyncIterator[api.PullSteeringResponse]:
-        """Streams follow-up input until the run ends."""
-        if run.pulls:
-            raise refused("ALREADY_EXISTS", "the run has its one stream of follow-up input already")
-        run.pulls = True
-        return self._stream(run)
+        """Yields what has not been acknowledged, then what comes, until the run ends.
+
+        A new stream ends the one before it.
+        """
+        run.pulls += 1
+        run.tell()
+        own, position = run.pulls, 0
+        while run.pulls == own:
+            if position == len(run.follow_ups):
+                await run.changed.wait()
+                continue
+            response = run.follow_ups[position]
+            position += 1
+            if response.steering_id not in run.acknowledged:
+                yield response
 
     def acknowledge(
         self, run: ActiveRun, request: api.AcknowledgeSteeringRequest
     ) -> api.AcknowledgeSteeringResponse:
-        """Notes what was taken up."""
+        """Notes what was taken up: all of it, or nothing where something is unknown."""
+        known = {response.steering_id for response in run.follow_ups}
         for steering_id in request.steering_ids:
-            if steering_id not in run.pulled:
+            if steering_id not in known:
                 raise not_found("follow-up input", steering_id)
         run.acknowledged += [
             entry for entry in request.steering_ids if entry not in run.acknowledged
         ]
         return api.AcknowledgeSteeringResponse()
-
-    async def _stream(self, run: ActiveRun) -> AsyncIterator[api.PullSteeringResponse]:
-        try:
-            while True:
-                response = await run.follow_ups.get()
-                run.pulled[response.steering_id] = response
-                yield response
-        finally:
-            run.pulls = False
 
 
 class StandInActions:

@@ -61,7 +61,6 @@ async def test_a_look_returns_what_has_arrived_and_waits_for_nothing() -> None:
         steps.put_nowait("look")
         await anext(call)
         ids = [call.steer("one"), call.steer("two")]
-        await _until(lambda: len(call._run.pulled) == 2)
         await asyncio.sleep(0.05)
         steps.put_nowait("look")
         await anext(call)
@@ -117,12 +116,17 @@ async def test_a_runner_without_the_capability_is_refused() -> None:
             await ctx.host.steering.acknowledge(["x"])
 
 
-async def test_a_run_has_one_stream_of_follow_up_input() -> None:
-    async with a_run() as (host, ctx), ctx.host.steering.pull():
-        await _until(lambda: host.calls)
-        async with ctx.host.steering.pull() as second:
-            with pytest.raises(errors.HostCallError):
-                await anext(second)
+async def test_a_new_stream_ends_the_one_before_it_and_begins_with_what_is_left() -> None:
+    async with a_run() as (host, ctx):
+        [run] = host._api._runs.values()
+        for text in ("one", "two"):
+            host._world.steering.push(run, text)
+        async with ctx.host.steering.pull() as first:
+            await (await anext(first)).acknowledge()
+            assert (await anext(first)).text == "two"
+            async with ctx.host.steering.pull() as second:
+                assert (await anext(second)).text == "two"
+                assert [entry async for entry in first] == []
 
 
 async def test_what_was_read_comes_before_the_end_and_the_end_stays() -> None:

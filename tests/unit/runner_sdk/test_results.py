@@ -133,3 +133,30 @@ def test_a_log_line_has_a_level() -> None:
 )
 def test_halves_of_surrogate_pairs_are_mended_in_every_result(result: RunResult) -> None:
     assert "😀 \ufffd" in str(result.SerializeToString(), "utf-8", "replace")
+
+
+def test_usage_is_reported_as_a_model_told_it() -> None:
+    told = types_pb2.TokenUsage(model_id="m", input_tokens=3, cache_read_tokens=0)
+
+    [usage] = Make.usage(told).usage_reported.usage
+
+    assert usage == told
+
+
+def test_there_is_a_constructor_for_every_result() -> None:
+    made = [
+        Make.delta_parts("x"),
+        Make.reply("x"),
+        Make.tool_started("c", "t"),
+        Make.tool_completed("c", "t"),
+        Make.artifact(b"x"),
+        Make.set_state("runner", "k", 1),
+        Make.request_action("x.y", idempotency_key="k"),
+        Make.usage("m"),
+        Make.log("x"),
+        Make.completed(),
+        Make.failed("acme.no", "no"),
+    ]
+
+    payloads = RunResult.DESCRIPTOR.oneofs_by_name["payload"].fields
+    assert [result.WhichOneof("payload") for result in made] == [field.name for field in payloads]

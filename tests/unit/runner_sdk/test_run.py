@@ -608,3 +608,16 @@ async def test_an_unknown_runner_is_not_found_and_the_known_ones_are_named() -> 
 
     assert caught.value.code() is StatusCode.NOT_FOUND
     assert "plugin:acme/test/default" in (caught.value.details() or "")
+
+
+async def test_a_half_in_a_messages_id_is_replaced() -> None:
+    @agent_runner
+    async def names(ctx: RunContext) -> AsyncIterator[Result]:
+        yield ctx.delta("a", message_id="m\ud83d")
+        yield ctx.reasoning("b", message_id="m\ud83d")
+
+    async with serving(names) as host:
+        outcome = await host.run("hi")
+
+    ids = {delta.message_id for delta in outcome.of_kind("message_delta")}
+    assert (outcome.failed, ids) == (None, {"m\ufffd"})
