@@ -80,7 +80,8 @@ _within = sa.and_(
 
 def _sizes_up_to(chosen: sa.Subquery, *order: sa.ColumnElement[Any]) -> sa.Subquery:
     up_to = sa.func.sum(chosen.c.size_bytes).over(order_by=order, rows=(None, 0))
-    return sa.select(chosen, up_to.label("up_to")).subquery("summed")
+    number = sa.func.row_number().over(order_by=order)
+    return sa.select(chosen, up_to.label("up_to"), number.label("number")).subquery("summed")
 
 
 def _values_of(summed: sa.Subquery, *order: sa.ColumnElement[Any]) -> sa.Select[Any]:
@@ -88,7 +89,13 @@ def _values_of(summed: sa.Subquery, *order: sa.ColumnElement[Any]) -> sa.Select[
     return (
         sa.select(_state.scope_key, _state.size_bytes, *_entry)
         .join_from(summed, state_values, is_it)
-        .where(summed.c.up_to - summed.c.size_bytes <= sa.bindparam("most_bytes"))
+        .where(
+            sa.or_(
+                summed.c.up_to - summed.c.size_bytes <= sa.bindparam("most_bytes"),
+                # The second tells that there is more, where the first goes over the bound itself.
+                summed.c.number <= sa.literal_column("2"),
+            )
+        )
         .order_by(*order)
     )
 
@@ -145,7 +152,7 @@ class SqlState:
         workspace: str = "",
     ) -> Future[StateEntry]:
         """Store a value; see the protocol."""
-        key = _checked_key(scope_key, key)
+        key = checked_key(scope_key, key)
         check_ids("state", workspace=workspace)
         size = self._check_value(value)
         now = microseconds("state", "now", self._clock())
@@ -166,7 +173,7 @@ class SqlState:
         self, scope_key: str, key: str, *, expected_version: int | None = None
     ) -> Future[bool]:
         """Delete a value; see the protocol."""
-        key = _checked_key(scope_key, key)
+        key = checked_key(scope_key, key)
         now = self._clock()
         deleted_at = microseconds("state", "now", now)
         deleted_before = microseconds("state", "now", now - _REMEMBERED)
@@ -206,8 +213,8 @@ class SqlState:
             "most_bytes": most_bytes,
         }
         rows = await self._readers.all(_SELECT_PAGE, values)
-        fitting = max(1, _fitting(rows, most_bytes))
-        entries = tuple(_decode(row[2:]) for row in rows[: min(limit, fitting)])
+        fitting = _fitting(rows, most_bytes)
+        entries = tuple(_decode(row[2:]) for row in rows[: min(limit, max(1, fitting))])
         return Page(entries, entries[-1].key if len(rows) > len(entries) else None)
 
     async def snapshot(
@@ -251,7 +258,12 @@ def delete_value(
     connection.run(_REMEMBER, remembered)
 
 
-def _checked_key(scope_key: str, key: str) -> str:
+def checked_key(scope_key: str, key: str) -> str:
+    """Return a key as it is stored.
+
+    Raises:
+        InvalidRecord: Scope or key is none.
+    """
     check_keys("state", scope_key=scope_key)
     check_ids("state", key=key)
     if not key:

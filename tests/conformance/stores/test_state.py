@@ -56,6 +56,13 @@ async def fill(stores: Stores, scope: str, *keys: str) -> None:
         await stores.state.set(scope, key, json.dumps(key))
 
 
+async def test_entry_over_the_bound_hides_none_behind_it(stores: Stores) -> None:
+    await fill(stores, "scope", "large", "m", "n")
+    page = await stores.state.list("scope", most_bytes=1)
+    assert [entry.key for entry in page.items] == ["large"]
+    assert await listed(stores, "scope", after=page.next_cursor) == ["m", "n"]
+
+
 async def listed(stores: Stores, scope: str, **query: Any) -> list[str]:
     return [entry.key for entry in (await stores.state.list(scope, **query)).items]
 
