@@ -30,18 +30,8 @@ from host_service.agents.directory import AgentDirectory
 from host_service.authorization.callers import CallerDirectory
 from host_service.authorization.tokens import RunTokens
 from host_service.caller_files import CallerFiles
-from host_service.capabilities.artifacts import Artifacts
-from host_service.capabilities.events import Events
 from host_service.capabilities.gate import Gate
-from host_service.capabilities.history import History
-from host_service.capabilities.knowledge import Knowledge
-from host_service.capabilities.models import Models
-from host_service.capabilities.offered import Capabilities
-from host_service.capabilities.prompt import Prompt
-from host_service.capabilities.state import State
-from host_service.capabilities.steering import Steering
-from host_service.capabilities.storage import Storage
-from host_service.capabilities.tools import Tools
+from host_service.capabilities.offered import Capabilities, offer
 from host_service.capabilities.transcript_pages import TranscriptPages
 from host_service.capabilities.uploads import Uploads
 from host_service.capabilities.whole_texts import WholeTexts
@@ -418,19 +408,14 @@ class _Builder:
         )
 
     def _capabilities(self, stores: Stores, orchestrator: Orchestrator) -> Capabilities:
-        return Capabilities(
-            models=Models(),
-            tools=Tools(),
-            knowledge=Knowledge(),
-            history=History(transcript=self._transcript_pages(stores), pages=self._pages),
-            events=Events(log=stores.events, pages=self._pages, limits=self._limits),
-            artifacts=Artifacts(
-                artifacts=stores.artifacts, uploads=self._uploads(stores), limits=self._limits
-            ),
-            state=State(store=stores.state, pages=self._pages, limits=self._limits),
-            storage=Storage(store=stores.storage, pages=self._pages),
-            prompt=Prompt(),
-            steering=Steering(box_of=orchestrator.steering_of, clock=now),
+        return offer(
+            stores=stores,
+            transcript=self._transcript_pages(stores),
+            uploads=self._uploads(stores),
+            pages=self._pages,
+            limits=self._limits,
+            steering_of=orchestrator.steering_of,
+            clock=now,
         )
 
     async def _prepare_agents(self, directory: AgentDirectory, callers: CallerDirectory) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from host_service.capabilities.artifacts import Artifacts
 from host_service.capabilities.events import Events
@@ -14,6 +16,12 @@ from host_service.capabilities.state import State
 from host_service.capabilities.steering import Steering
 from host_service.capabilities.storage import Storage
 from host_service.capabilities.tools import Tools
+from host_service.capabilities.transcript_pages import TranscriptPages
+from host_service.capabilities.uploads import Uploads
+from host_service.limits import Limits
+from host_service.pages import PageTokens
+from host_service.runs.steering import SteeringBox
+from stores import Stores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +38,38 @@ class Capabilities:
     storage: Storage
     prompt: Prompt
     steering: Steering
+
+
+def offer(
+    *,
+    stores: Stores,
+    transcript: TranscriptPages,
+    uploads: Uploads,
+    pages: PageTokens,
+    limits: Limits,
+    steering_of: Callable[[str], SteeringBox | None],
+    clock: Callable[[], datetime],
+) -> Capabilities:
+    """Return all of it.
+
+    Args:
+        stores: What it works on.
+        transcript: Reads and encodes pages of the transcript.
+        uploads: Takes artifacts in.
+        pages: Makes page tokens.
+        limits: How much is too much.
+        steering_of: Returns what waits for an active run; None for any other.
+        clock: Tells the time.
+    """
+    return Capabilities(
+        models=Models(),
+        tools=Tools(),
+        knowledge=Knowledge(),
+        history=History(transcript=transcript, pages=pages),
+        events=Events(log=stores.events, pages=pages, limits=limits),
+        artifacts=Artifacts(artifacts=stores.artifacts, uploads=uploads, limits=limits),
+        state=State(store=stores.state, pages=pages, limits=limits),
+        storage=Storage(store=stores.storage, pages=pages),
+        prompt=Prompt(),
+        steering=Steering(box_of=steering_of, clock=clock),
+    )

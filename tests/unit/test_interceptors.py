@@ -38,10 +38,10 @@ from host_service.authorization.callers import CallerDirectory, Role
 from host_service.authorization.secrets import hash_secret
 from host_service.authorization.tokens import RunTokens
 from host_service.capabilities.gate import Gate
-from host_service.capabilities.knowledge import Knowledge
-from host_service.capabilities.models import Models
-from host_service.capabilities.offered import Capabilities
-from host_service.capabilities.tools import Tools
+from host_service.capabilities.offered import Capabilities, offer
+from host_service.capabilities.transcript_pages import TranscriptPages
+from host_service.capabilities.uploads import Uploads
+from host_service.capabilities.whole_texts import WholeTexts
 from host_service.errors import FieldFault, HostError, InvalidArgument, NoBinding
 from host_service.host_api import HostAPIServicer
 from host_service.interceptors import (
@@ -54,6 +54,7 @@ from host_service.interceptors import (
 )
 from host_service.limits import Limits
 from host_service.logs import LineFormatter
+from host_service.pages import PageTokens
 from host_service.registry.channel import SERVER_OPTIONS, open_channel
 from host_service.requests import RequestCheck
 from host_service.status import CODES
@@ -164,6 +165,23 @@ async def refusal(call: Awaitable[Any]) -> Refusal:
     return Refusal(raised.value)
 
 
+def everything(stores: Stores) -> Capabilities:
+    limits = Limits()
+    return offer(
+        stores=stores,
+        transcript=TranscriptPages(
+            transcript=stores.transcript,
+            texts=WholeTexts(artifacts=stores.artifacts, limits=limits),
+            limits=limits,
+        ),
+        uploads=Uploads(artifacts=stores.artifacts, limits=limits, clock=lambda: NOON),
+        pages=PageTokens(limits=limits),
+        limits=limits,
+        steering_of=lambda _: None,
+        clock=lambda: NOON,
+    )
+
+
 @pytest.fixture
 async def edge(stores: Stores, tmp_path: Path) -> AsyncIterator[Edge]:
     tokens, callers = (
@@ -192,9 +210,7 @@ async def edge(stores: Stores, tmp_path: Path) -> AsyncIterator[Edge]:
         authentication=Authentication(callers=callers, tokens=tokens, gate=gate),
         telemetry=telemetry,
     )
-    host_api = HostAPIServicer(
-        gate=gate, capabilities=Capabilities(models=Models(), tools=Tools(), knowledge=Knowledge())
-    )
+    host_api = HostAPIServicer(gate=gate, capabilities=everything(stores))
     server = grpc.aio.server(interceptors=(interceptor,), options=SERVER_OPTIONS)
     address = f"unix:{tmp_path}/s"
     server.add_insecure_port(address)
@@ -479,6 +495,10 @@ async def test_host_api_takes_both_tokens_of_a_run_and_no_api_key(edge: Edge, me
     metadata = grpc.aio.Metadata(
         ("authorization", f"Bearer {token}"), ("runmesh-instance", INSTANCE)
     )
+    if method.endswith("/GetPrompt"):
+        # It needs nothing else.
+        await call(b"", metadata=metadata)
+        return
     # What such a call lacks now is a right, a field or something behind it, not a token.
     told = await refusal(call(b"", metadata=metadata))
     assert told.reason not in ("UNAUTHENTICATED", "RUNTIME_ERROR")
