@@ -34,6 +34,14 @@ ALLOWED = {
     "GetAgent": READERS,
     "ListAgents": READERS,
     "ListBindings": READERS,
+    "GetModel": READERS,
+    "ListModels": READERS,
+    "GetToolServer": READERS,
+    "ListToolServers": READERS,
+    "GetKnowledgeBase": READERS,
+    "ListKnowledgeBases": READERS,
+    "GetPolicy": READERS,
+    "ListPolicies": READERS,
     "GetHost": READERS,
 }
 KEYED = [

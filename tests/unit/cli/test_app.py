@@ -26,6 +26,10 @@ COMMANDS = {
     "runners list": {"--only", "--json", "--data", "--address"},
     "agents list": {"--json", "--data", "--address"},
     "bindings list": {"--agent", "--json", "--data", "--address"},
+    "models list": {"--json", "--data", "--address"},
+    "tools list": {"--json", "--data", "--address"},
+    "kb list": {"--json", "--data", "--address"},
+    "policies list": {"--json", "--data", "--address"},
     "keys create": {
         *("--name", "--role", "--workspace", "--bot", "--expires", "--json", "--data"),
     },
