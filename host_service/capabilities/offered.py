@@ -64,7 +64,7 @@ def offer(
     return Capabilities(
         models=Models(),
         tools=Tools(),
-        knowledge=Knowledge(),
+        knowledge=Knowledge(pages=pages),
         history=History(transcript=transcript, pages=pages),
         events=Events(log=stores.events, pages=pages, limits=limits),
         artifacts=Artifacts(artifacts=stores.artifacts, uploads=uploads, limits=limits),
