@@ -242,7 +242,11 @@ _HOST_API: Final[Mapping[str, _Fields]] = {
         "page_token": _UP_TO_1024,
     },
     "GetEventRequest": {"event_id": _ID},
-    "PageEventsRequest": {"types": _EACH_WORD, "page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},
+    "PageEventsRequest": {
+        "types": (Count(0, 100), *_EACH_WORD),
+        "page_size": _PAGE_SIZE,
+        "page_token": _UP_TO_1024,
+    },
     "GetArtifactMetadataRequest": {"artifact_id": _ID},
     "ReadArtifactRequest": {"artifact_id": _ID, "length": (MaxSize(MIB, "range_bytes"),)},
     "StreamArtifactRequest": {"artifact_id": _ID},

@@ -142,8 +142,9 @@ class GatewayServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PageConversation(self, request, context):
-        """Pages through the transcript of a conversation, for a client that draws one. May be repeated. Needs any role.
-        Errors: NOT_FOUND.
+        """Pages through the transcript of a conversation and thread, artifacts included, for a client that draws one. May be
+        repeated. Needs any role.
+        Errors: NOT_FOUND where nothing was ever said, or what was is beyond the API key's workspace or bot.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

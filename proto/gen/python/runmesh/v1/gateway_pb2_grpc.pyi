@@ -53,8 +53,9 @@ class GatewayServiceStub:
     ListRuns: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListRunsRequest, _gateway_pb2.ListRunsResponse]
     """Lists runs, newest first. May be repeated. Needs `viewer` or `operator`."""
     PageConversation: _aio.UnaryUnaryMultiCallable[_gateway_pb2.PageConversationRequest, _gateway_pb2.PageConversationResponse]
-    """Pages through the transcript of a conversation, for a client that draws one. May be repeated. Needs any role.
-    Errors: NOT_FOUND.
+    """Pages through the transcript of a conversation and thread, artifacts included, for a client that draws one. May be
+    repeated. Needs any role.
+    Errors: NOT_FOUND where nothing was ever said, or what was is beyond the API key's workspace or bot.
     """
     CreateArtifact: _aio.StreamUnaryMultiCallable[_gateway_pb2.GatewayServiceCreateArtifactRequest, _gateway_pb2.GatewayServiceCreateArtifactResponse]
     """Stores a file for an event to refer to: first a header, then chunks. Needs `ingress` or `operator`.
@@ -133,8 +134,9 @@ class GatewayServiceServicer:
         request: _gateway_pb2.PageConversationRequest,
         context: _aio.ServicerContext[_gateway_pb2.PageConversationRequest, _abc.Awaitable[_gateway_pb2.PageConversationResponse]],
     ) -> _abc.Awaitable[_gateway_pb2.PageConversationResponse]:
-        """Pages through the transcript of a conversation, for a client that draws one. May be repeated. Needs any role.
-        Errors: NOT_FOUND.
+        """Pages through the transcript of a conversation and thread, artifacts included, for a client that draws one. May be
+        repeated. Needs any role.
+        Errors: NOT_FOUND where nothing was ever said, or what was is beyond the API key's workspace or bot.
         """
 
     def CreateArtifact(

@@ -950,11 +950,13 @@ class TranscriptItem(_message.Message):
     """Optional. Default false. The message was cut by the loss of a runner or a host."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ContentPart]:
-        """Optional. The content in order, where it is more than the text."""
+        """Optional. The content in order, where it is more than the text. Without its texts where `truncated` is set."""
 
     @_builtins.property
     def artifacts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ArtifactRef]:
-        """Optional. Artifacts that belong to it, when they were asked for."""
+        """Optional. Artifacts that belong to it, when they were asked for. Where `truncated` is set, the first one is of type `text`
+        and has the whole text, asked for or not.
+        """
 
     @_builtins.property
     def actor(self) -> _event_pb2.Actor:
@@ -1015,7 +1017,7 @@ class PageHistoryRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     at_or_before: _builtins.str
     """Optional. Nothing newer than this item. Absent: the run's `latest_cursor`, so that the event's own message is never in
-    it. Up to 255 bytes.
+    it; in another conversation or thread, all there is. Up to 255 bytes.
     """
     after: _builtins.str
     """Optional. Only what is newer than this item. Up to 255 bytes."""
@@ -1207,7 +1209,7 @@ class PageEventsRequest(_message.Message):
     """Optional. From the page before. Up to 1024 bytes."""
     @_builtins.property
     def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Optional. Only these types. Empty: all. Each 1 to 100 bytes."""
+        """Optional. Only these types. 0 to 100. Empty: all. Each 1 to 100 bytes."""
 
     def __init__(
         self,
@@ -2044,11 +2046,15 @@ class GetPromptResponse(_message.Message):
     FRAGMENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ChatMessage]:
-        """Optional. The prompt that is bound to the agent."""
+        """Optional. The prompt that is bound to the agent: the first of its configuration's fields of type `prompt-editor`, in the
+        order of the manifest's schema, that has any entries. Roles that ChatRole does not have are CHAT_ROLE_SYSTEM.
+        """
 
     @_builtins.property
     def fragments(self) -> _containers.RepeatedCompositeFieldContainer[Global___PromptFragment]:
-        """Optional. Further instructions, each with its source."""
+        """Optional. Further instructions, each with its source: entries of the configuration's other prompts, then what the
+        workspace's policy says. All of it is as it was when the run started.
+        """
 
     def __init__(
         self,
@@ -2073,7 +2079,7 @@ class PromptFragment(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     source: _builtins.str
-    """Required. Where it comes from, such as `workspace` or `skill:invoices`."""
+    """Required. Where it comes from: `config.` and the field's name, `workspace`, or another, such as `skill:invoices`."""
     text: _builtins.str
     """Required. The text."""
     def __init__(

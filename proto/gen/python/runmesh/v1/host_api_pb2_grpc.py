@@ -248,21 +248,24 @@ class HostAPIServiceServicer:
 
     def PageHistory(self, request, context):
         """Pages through the transcript of the run's conversation. May be repeated. Needs history: page.
-        Errors: NOT_FOUND for a cursor of another conversation.
+        Errors: UNAUTHORIZED for another conversation or thread, whether it exists or not, without a policy that grants wider
+        history; NOT_FOUND for a cursor of a conversation or thread that is not the one asked for.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SearchHistory(self, request, context):
-        """Searches the transcript of the run's conversation, newest first. May be repeated. Needs history: search.
+        """Searches the transcript of the run's conversation before its event, newest first. May be repeated. Needs history: search.
+        An item is found by its whole text, also where a page shows only the beginning.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetEvent(self, request, context):
-        """Reads one event of the run's conversation. May be repeated. Needs events: get.
+        """Reads one event of the run's conversation and thread; of an event without a conversation, only the run's own. May be
+        repeated. Needs events: get.
         Errors: NOT_FOUND for an event elsewhere.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -270,7 +273,9 @@ class HostAPIServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PageEvents(self, request, context):
-        """Pages through the events of the run's conversation. May be repeated. Needs events: page.
+        """Pages through the events of the run's conversation and thread, the run's own and later ones included, in the order in
+        which the host took them in. A run whose event has no conversation sees that event alone. May be repeated. Needs
+        events: page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

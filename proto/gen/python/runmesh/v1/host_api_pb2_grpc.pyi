@@ -58,16 +58,23 @@ class HostAPIServiceStub:
     """
     PageHistory: _aio.UnaryUnaryMultiCallable[_host_api_pb2.PageHistoryRequest, _host_api_pb2.PageHistoryResponse]
     """Pages through the transcript of the run's conversation. May be repeated. Needs history: page.
-    Errors: NOT_FOUND for a cursor of another conversation.
+    Errors: UNAUTHORIZED for another conversation or thread, whether it exists or not, without a policy that grants wider
+    history; NOT_FOUND for a cursor of a conversation or thread that is not the one asked for.
     """
     SearchHistory: _aio.UnaryUnaryMultiCallable[_host_api_pb2.SearchHistoryRequest, _host_api_pb2.SearchHistoryResponse]
-    """Searches the transcript of the run's conversation, newest first. May be repeated. Needs history: search."""
+    """Searches the transcript of the run's conversation before its event, newest first. May be repeated. Needs history: search.
+    An item is found by its whole text, also where a page shows only the beginning.
+    """
     GetEvent: _aio.UnaryUnaryMultiCallable[_host_api_pb2.GetEventRequest, _host_api_pb2.GetEventResponse]
-    """Reads one event of the run's conversation. May be repeated. Needs events: get.
+    """Reads one event of the run's conversation and thread; of an event without a conversation, only the run's own. May be
+    repeated. Needs events: get.
     Errors: NOT_FOUND for an event elsewhere.
     """
     PageEvents: _aio.UnaryUnaryMultiCallable[_host_api_pb2.PageEventsRequest, _host_api_pb2.PageEventsResponse]
-    """Pages through the events of the run's conversation. May be repeated. Needs events: page."""
+    """Pages through the events of the run's conversation and thread, the run's own and later ones included, in the order in
+    which the host took them in. A run whose event has no conversation sees that event alone. May be repeated. Needs
+    events: page.
+    """
     GetArtifactMetadata: _aio.UnaryUnaryMultiCallable[_host_api_pb2.GetArtifactMetadataRequest, _host_api_pb2.GetArtifactMetadataResponse]
     """Describes an artifact. May be repeated. Needs artifacts: metadata.
     Errors: NOT_FOUND for one that is expired, or not this run's to see.
@@ -211,7 +218,8 @@ class HostAPIServiceServicer:
         context: _aio.ServicerContext[_host_api_pb2.PageHistoryRequest, _abc.Awaitable[_host_api_pb2.PageHistoryResponse]],
     ) -> _abc.Awaitable[_host_api_pb2.PageHistoryResponse]:
         """Pages through the transcript of the run's conversation. May be repeated. Needs history: page.
-        Errors: NOT_FOUND for a cursor of another conversation.
+        Errors: UNAUTHORIZED for another conversation or thread, whether it exists or not, without a policy that grants wider
+        history; NOT_FOUND for a cursor of a conversation or thread that is not the one asked for.
         """
 
     def SearchHistory(
@@ -219,14 +227,17 @@ class HostAPIServiceServicer:
         request: _host_api_pb2.SearchHistoryRequest,
         context: _aio.ServicerContext[_host_api_pb2.SearchHistoryRequest, _abc.Awaitable[_host_api_pb2.SearchHistoryResponse]],
     ) -> _abc.Awaitable[_host_api_pb2.SearchHistoryResponse]:
-        """Searches the transcript of the run's conversation, newest first. May be repeated. Needs history: search."""
+        """Searches the transcript of the run's conversation before its event, newest first. May be repeated. Needs history: search.
+        An item is found by its whole text, also where a page shows only the beginning.
+        """
 
     def GetEvent(
         self,
         request: _host_api_pb2.GetEventRequest,
         context: _aio.ServicerContext[_host_api_pb2.GetEventRequest, _abc.Awaitable[_host_api_pb2.GetEventResponse]],
     ) -> _abc.Awaitable[_host_api_pb2.GetEventResponse]:
-        """Reads one event of the run's conversation. May be repeated. Needs events: get.
+        """Reads one event of the run's conversation and thread; of an event without a conversation, only the run's own. May be
+        repeated. Needs events: get.
         Errors: NOT_FOUND for an event elsewhere.
         """
 
@@ -235,7 +246,10 @@ class HostAPIServiceServicer:
         request: _host_api_pb2.PageEventsRequest,
         context: _aio.ServicerContext[_host_api_pb2.PageEventsRequest, _abc.Awaitable[_host_api_pb2.PageEventsResponse]],
     ) -> _abc.Awaitable[_host_api_pb2.PageEventsResponse]:
-        """Pages through the events of the run's conversation. May be repeated. Needs events: page."""
+        """Pages through the events of the run's conversation and thread, the run's own and later ones included, in the order in
+        which the host took them in. A run whose event has no conversation sees that event alone. May be repeated. Needs
+        events: page.
+        """
 
     def GetArtifactMetadata(
         self,
