@@ -12,6 +12,7 @@ from runmesh.admin.v1 import admin_pb2
 from host_service import wire
 from host_service.admin_audit import AdminAudit
 from host_service.admin_catalogue import CatalogueCalls
+from host_service.admin_runs import RunCalls
 from host_service.agents.agent import Agent
 from host_service.agents.directory import AgentDirectory
 from host_service.authorization.callers import CallerDirectory
@@ -24,6 +25,7 @@ from host_service.limits import Limits
 from host_service.pages import PageTokens, page_of
 from host_service.registry.schemas import ConfigSchemas
 from host_service.requests import RequestCheck
+from host_service.runs.explaining import Explaining
 from host_service.runs.orchestrator import Orchestrator
 from stores.keys import ApiKeys
 from stores.records import ApiKeyRecord
@@ -31,7 +33,7 @@ from stores.secrets import Secrets
 
 
 @refuse_missing
-class AdminServicer(CatalogueCalls):
+class AdminServicer(CatalogueCalls, RunCalls):
     """Decodes, does one thing, encodes.
 
     Args:
@@ -42,6 +44,7 @@ class AdminServicer(CatalogueCalls):
         callers: Must hear of changed keys.
         schemas: Know which configuration fields are secret.
         orchestrator: Knows which runs are active, and who reads them.
+        explaining: Explains runs.
         edge: Knows how many calls are being served.
         check: Refuses bad requests.
         pages: Makes page tokens.
@@ -61,6 +64,7 @@ class AdminServicer(CatalogueCalls):
         callers: CallerDirectory,
         schemas: ConfigSchemas,
         orchestrator: Orchestrator,
+        explaining: Explaining,
         edge: EdgeInterceptor,
         check: RequestCheck,
         pages: PageTokens,
@@ -76,6 +80,7 @@ class AdminServicer(CatalogueCalls):
         self._callers = callers
         self._schemas = schemas
         self._orchestrator = orchestrator
+        self._explaining = explaining
         self._edge = edge
         self._limits = limits
         self._clock = clock

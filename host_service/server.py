@@ -61,6 +61,7 @@ from host_service.registry.static_runners import StaticRunners
 from host_service.requests import RequestCheck
 from host_service.runs.admission import Admission
 from host_service.runs.asked import kind_of
+from host_service.runs.explaining import Explaining
 from host_service.runs.intake import EventIntake
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.recovery import Recovery
@@ -388,6 +389,7 @@ class _Builder:
             callers=callers,
             schemas=schemas,
             orchestrator=orchestrator,
+            explaining=Explaining(stores=stores, orchestrator=orchestrator, schemas=schemas),
             edge=edge,
             check=self._check,
             pages=self._pages,

@@ -36,6 +36,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "host_service.admin",
             "host_service.admin_audit",
             "host_service.admin_catalogue",
+            "host_service.admin_runs",
             "host_service.attach",
             "host_service.caller_files",
             "host_service.console",
@@ -58,6 +59,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "host_service.runs",
             "host_service.supervisor",
             # Turns their types into the contract's and back; they do not know it.
+            "host_service.explained",
             "host_service.wire",
             "host_service.wire_catalogue",
         }
