@@ -290,7 +290,12 @@ class Orchestrator:
         return run.steering if run is not None else None
 
     def resume(self, record: RunRecord, logged: EventRecord) -> None:
-        """Start a run that was accepted before and never started, on a host that is gone."""
+        """Start a run that was accepted before and never started, on a host that is gone.
+
+        A host that is shutting down leaves it to the next one.
+        """
+        if self._draining:
+            return
         run = self._entry.take_up(record, logged)
         self._active[run.run_id] = run
         done: asyncio.Future[Acceptance] = asyncio.get_running_loop().create_future()

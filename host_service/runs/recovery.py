@@ -97,16 +97,23 @@ class Recovery:
                 _log.warning("the lease could not be renewed and is tried again: %s", error)
 
     async def recover(self) -> int:
-        """Take care of every run whose host is lost; return how many there were."""
+        """Take care of every run whose host is lost, the oldest first; return how many there were.
+
+        What one run was handed to another and was not taken up is a run that waits like any other.
+        """
         runs = await self._stores.ledger.active_of_lost_hosts(self._clock())
+        # Another host that takes up the first run of a session gets the others as well: on two
+        # hosts they would not stay in their order.
+        left_to_others: set[str] = set()
         for run in runs:
-            if run.status in {RunStatus.ACCEPTED, RunStatus.QUEUED}:
-                await self._take_up(run)
-            else:
+            if run.status not in {RunStatus.ACCEPTED, RunStatus.QUEUED}:
                 await self._end(run)
+            elif run.session_key not in left_to_others and not await self._take_up(run):
+                left_to_others.add(run.session_key)
         return len(runs)
 
-    async def _take_up(self, run: RunRecord) -> None:
+    async def _take_up(self, run: RunRecord) -> bool:
+        """Start a run here, unless another host does; return whether."""
         claimed = await self._stores.ledger.claim(
             run.run_id, run.host_incarnation, self._host_id, self._incarnation
         )
@@ -115,6 +122,7 @@ class Recovery:
         if claimed and event is not None and record is not None:
             _log.info("run %s was waiting on a host that is gone: it starts here", run.run_id)
             self._orchestrator.resume(record, event)
+        return claimed
 
     async def _end(self, run: RunRecord) -> None:
         end, facts = await self._last_facts(run)

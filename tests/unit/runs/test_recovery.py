@@ -1,19 +1,25 @@
 """Tests of `host_service.runs.recovery`: what a lost host leaves is ended, or started, once."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from runmesh.v1 import result_pb2
 
+from host_service.agents.directory import AgentDirectory
 from host_service.limits import Limits
+from host_service.runs.entry import session_key
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.recovery import Recovery
 from host_service.runs.services import RunServices
 from stores import Stores
-from stores.records import RunFacts, RunStatus
-from tests.unit.runs.active import Conversation, a_run_record, begun
-from tests.unit.runs.samples import a_delta, an_event
+from stores.records import RunEnd, RunFacts, RunStatus
+from tests.unit.runs.active import Conversation, a_run_record, begun, save
+from tests.unit.runs.desk import Desk, said
+from tests.unit.runs.runner import ServeScript
+from tests.unit.runs.samples import NOON, a_delta, an_agent, an_event
 from tests.unit.runs.test_delivery import CALL, message
 
 NOW = datetime(2026, 3, 1, 13, tzinfo=UTC)
@@ -195,3 +201,116 @@ async def test_run_that_was_waiting_is_started_here(
     # It is this host's now, and nobody starts it again.
     assert await recovery.recover() == 0
     await orchestrator.drain(0, asyncio.Event())
+
+
+async def wait_on_a_lost_host(
+    stores: Stores, services: RunServices, *texts: str, **about: Any
+) -> None:
+    """Accept messages one second after the other, on a start of the host that is gone."""
+    for number, text in enumerate(texts):
+        event = said(text)
+        record = a_run_record(
+            event,
+            run_id=f"run-{text}",
+            session_key=session_key(event, an_agent()),
+            created_at=NOON + timedelta(seconds=number),
+            **about,
+        )
+        await stores.ledger.accept(
+            event.record(record.run_id), record, event.transcript_item(record.run_id)
+        )
+
+
+async def test_runs_that_waited_for_their_session_go_in_the_order_in_which_they_came(
+    stores: Stores,
+    services: RunServices,
+    orchestrator: Orchestrator,
+    recovery: Recovery,
+    serving: ServeScript,
+    directory: AgentDirectory,
+) -> None:
+    desk = Desk()
+    orchestrator._entry._services = replace(services, host_incarnation="start-2")
+    await save(directory, an_agent())
+    await serving(desk.script, stateful_session=True)
+    # In the order of their ids they would go another way.
+    await wait_on_a_lost_host(stores, services, *"zbya")
+    assert await recovery.recover() == 4
+    # What comes now is behind them.
+    new = await orchestrator.start(said("new"), agent_id="helper")
+    desk.let_go(*"zbya", "new")
+    run = orchestrator.active[new.run.run_id]
+    assert (await asyncio.wait_for(asyncio.shield(run.ended), 10)).status is RunStatus.COMPLETED
+    assert desk.ended == [*"zbya", "new"]
+    assert set(desk.most.values()) == {1}
+
+
+async def test_message_that_was_handed_to_a_run_of_the_lost_host_runs_by_itself_once(
+    stores: Stores,
+    services: RunServices,
+    orchestrator: Orchestrator,
+    recovery: Recovery,
+    serving: ServeScript,
+) -> None:
+    desk = Desk(waits=False)
+    orchestrator._entry._services = replace(services, host_incarnation="start-2")
+    await serving(desk.script, steering=True)
+    await wait_on_a_lost_host(stores, services, "a", status=RunStatus.RUNNING, started_at=NOON)
+    await wait_on_a_lost_host(stores, services, "b", "c", steered_into="run-a")
+    # One was taken up, and that was stored.
+    await stores.ledger.finish(
+        RunEnd(run_id="run-c", status=RunStatus.COMPLETED, ended_at=NOON, last_sequence=1)
+    )
+    assert await recovery.recover() == 2
+    await asyncio.wait_for(asyncio.shield(orchestrator.active["run-b"].ended), 10)
+    record = await stores.ledger.get("run-b")
+    assert record is not None
+    assert (record.status, record.steered_into) == (RunStatus.COMPLETED, None)
+    assert desk.began == ["b"]
+    assert await recovery.recover() == 0
+    first, taken = await stores.ledger.get("run-a"), await stores.ledger.get("run-c")
+    assert first is not None
+    assert first.failure is not None
+    assert first.failure.code == "host.restarted"
+    assert taken is not None
+    assert taken.steered_into == "run-a"
+
+
+async def test_session_is_taken_up_by_one_of_two_hosts(
+    stores: Stores,
+    services: RunServices,
+    orchestrator: Orchestrator,
+    recovery: Recovery,
+    limits: Limits,
+    clock: Clock,
+) -> None:
+    await wait_on_a_lost_host(stores, services, *"abcd")
+    beside = Recovery(
+        stores=stores,
+        orchestrator=orchestrator,
+        host_id="second",
+        incarnation="start-9",
+        limits=limits,
+        clock=clock,
+    )
+    await beside.register()
+    await asyncio.gather(recovery.recover(), beside.recover())
+    owners = {
+        record.host_id
+        for text in "abcd"
+        if (record := await stores.ledger.get(f"run-{text}")) is not None
+    }
+    assert len(owners) == 1
+    await orchestrator.drain(0, asyncio.Event())
+
+
+async def test_host_that_is_shutting_down_takes_nothing_up(
+    stores: Stores, services: RunServices, orchestrator: Orchestrator, recovery: Recovery
+) -> None:
+    await wait_on_a_lost_host(stores, services, "a")
+    await orchestrator.drain(0, asyncio.Event())
+    await recovery.recover()
+    assert not orchestrator.active
+    record = await stores.ledger.get("run-a")
+    assert record is not None
+    assert record.status is RunStatus.ACCEPTED

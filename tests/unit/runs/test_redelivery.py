@@ -156,7 +156,7 @@ async def test_second_delivery_is_tried_itself_when_the_first_could_not_be_store
     await serving(desk.script)
     orchestrator._stores = replace(
         orchestrator._stores,
-        ledger=_FailsOnce(orchestrator._stores.ledger),  # type: ignore[arg-type]
+        ledger=_FailsOnce(orchestrator._stores.ledger),
     )
     first, second = await asyncio.gather(
         start(orchestrator, said("a")), start(orchestrator, said("a")), return_exceptions=True
