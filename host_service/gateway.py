@@ -11,6 +11,7 @@ from runmesh.v1 import event_pb2, gateway_pb2, gateway_pb2_grpc
 from host_service import wire
 from host_service.authorization.callers import Caller
 from host_service.caller_files import CallerFiles
+from host_service.caller_transcript import CallerTranscript
 from host_service.errors import (
     FieldFault,
     HostError,
@@ -41,6 +42,7 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
         orchestrator: Starts and cancels runs.
         intake: Takes events in.
         files: Stores and reads files.
+        transcript: Reads conversations.
         watcher: Reads runs.
         ledger: Lists runs.
         check: Refuses bad requests.
@@ -54,6 +56,7 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
         orchestrator: Orchestrator,
         intake: EventIntake,
         files: CallerFiles,
+        transcript: CallerTranscript,
         watcher: RunWatcher,
         ledger: RunLedger,
         check: RequestCheck,
@@ -63,6 +66,7 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
         self._orchestrator = orchestrator
         self._intake = intake
         self._files = files
+        self._transcript = transcript
         self._watcher = watcher
         self._ledger = ledger
         self._check = check
@@ -174,6 +178,13 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
         return gateway_pb2.ListRunsResponse(
             runs=runs, next_page_token=self._pages.issue(request, page.next_cursor)
         )
+
+    async def PageConversation(  # type: ignore[override]
+        self, request: gateway_pb2.PageConversationRequest, context: Context
+    ) -> bytes:
+        """Page through the transcript of a conversation; the answer is encoded."""
+        self._check.require(request)
+        return await self._transcript.page(current_caller(), request)
 
     async def CreateArtifact(
         self,

@@ -30,6 +30,7 @@ from host_service.agents.directory import AgentDirectory
 from host_service.authorization.callers import CallerDirectory
 from host_service.authorization.tokens import RunTokens
 from host_service.caller_files import CallerFiles
+from host_service.caller_transcript import CallerTranscript
 from host_service.capabilities.gate import Gate
 from host_service.capabilities.offered import Capabilities, offer
 from host_service.capabilities.transcript_pages import TranscriptPages
@@ -362,6 +363,9 @@ class _Builder:
                 uploads=self._uploads(stores),
                 check=self._check,
                 limits=self._limits,
+            ),
+            transcript=CallerTranscript(
+                transcript=self._transcript_pages(stores), pages=self._pages
             ),
             watcher=RunWatcher(
                 orchestrator=orchestrator, ledger=stores.ledger, limits=self._limits

@@ -39,6 +39,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "host_service.admin_runs",
             "host_service.attach",
             "host_service.caller_files",
+            "host_service.caller_transcript",
             "host_service.console",
             "host_service.declarations",
             "host_service.discovery",
