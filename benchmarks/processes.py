@@ -5,14 +5,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
+
+from benchmarks.floors.transport import open_channel
 
 _READY_SECONDS = 60.0
 _POLL_SECONDS = 0.002
+_LOOK_SECONDS = 0.1
 _END_SECONDS = 15.0
 _LAST_LINES = 12
 
@@ -97,6 +101,22 @@ def _start(name: str, words: Sequence[str], log: Path) -> Program:
     return Program(name, process, log)
 
 
+async def wait_until_served(program: Program, address: str) -> None:
+    """Returns when a program serves its address, a gRPC target.
+
+    Raises:
+        ProcessFault: It ended instead, or does not serve in time.
+    """
+    async with open_channel(address) as channel:
+        served = asyncio.ensure_future(channel.channel_ready())
+        deadline = monotonic() + _READY_SECONDS
+        while not served.done():
+            program.check()
+            if monotonic() > deadline:
+                raise program.fault("did not serve in time")
+            await asyncio.wait({served}, timeout=_LOOK_SECONDS)
+
+
 @dataclass(frozen=True, slots=True)
 class HostProcess:
     """A host that is ready.
@@ -114,7 +134,11 @@ class HostProcess:
 
 @asynccontextmanager
 async def running_host(
-    folder: Path, *, plugins: Path | None = None, runners: Sequence[str] = ()
+    folder: Path,
+    *,
+    plugins: Path | None = None,
+    runners: Sequence[str] = (),
+    limits: Mapping[str, float] = MappingProxyType({}),
 ) -> AsyncIterator[HostProcess]:
     """Runs `runmesh up` on a data folder of its own, with the default database; waits until ready.
 
@@ -122,6 +146,7 @@ async def running_host(
         folder: Where its data and its log go.
         plugins: A folder of more plugins than those that ship.
         runners: Runners that run already, `AUTHOR/NAME=ADDRESS`.
+        limits: Limits of the host that are other than usual.
     """
     data = folder / "data"
     words = ["host_service", "up", "--data", str(data)]
@@ -129,6 +154,10 @@ async def running_host(
     words += ["--plugins", str(plugins)] if plugins else []
     for runner in runners:
         words += ["--runner", runner]
+    if limits:
+        config = folder / "host.yaml"
+        config.write_text(json.dumps({"limits": dict(limits)}), "utf-8")
+        words += ["--config", str(config)]
     async with running("host", *words, folder=folder) as program:
         told = await _wait_until_ready(program, data)
         api_key = (data / "operator.key").read_text().strip()

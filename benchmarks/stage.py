@@ -14,12 +14,15 @@ from runmesh.v1 import discovery_pb2, discovery_pb2_grpc
 from benchmarks.floors.runner import PLUGIN_ID, RUNNER_ID
 from benchmarks.floors.transport import open_channel
 from benchmarks.job import Job
-from benchmarks.processes import HostProcess, running, running_host
+from benchmarks.processes import HostProcess, running, running_host, wait_until_served
 from benchmarks.ways import BareGatewayWay, HostWay, Metadata, RelayWay
 
 _PLUGINS = Path(__file__).parent / "plugins"
 _ECHO = "plugin:runmesh/echo/default"
 _CLOCK = "plugin:benchmarks/clock/default"
+_CALLER = "plugin:benchmarks/caller/default"
+# Calls are measured, not how they are held back.
+_LIMITS = {"host_calls_per_second": 1e6, "host_calls_burst": 1_000_000}
 _READY_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 
@@ -56,15 +59,16 @@ async def standing() -> AsyncIterator[Stage]:
         bare = ("benchmarks.floors.runner", runner)
         await stack.enter_async_context(running("runner", *bare, folder=folder))
         passing = ("benchmarks.floors.relay", relay, runner)
-        await stack.enter_async_context(running("relay", *passing, folder=folder))
+        relaying = await stack.enter_async_context(running("relay", *passing, folder=folder))
         host = await stack.enter_async_context(
-            running_host(folder, plugins=_PLUGINS, runners=[f"{PLUGIN_ID}={runner}"])
+            running_host(
+                folder, plugins=_PLUGINS, runners=[f"{PLUGIN_ID}={runner}"], limits=_LIMITS
+            )
         )
         to_relay = await stack.enter_async_context(open_channel(relay))
         to_host = await stack.enter_async_context(open_channel(host.address))
         metadata = (("authorization", f"Bearer {host.api_key}"),)
-        async with asyncio.timeout(_READY_SECONDS):
-            await to_relay.channel_ready()
+        await wait_until_served(relaying, relay)
         await _wait_for_runners(host, to_host, metadata)
 
         def way(runner_id: str, *, bare: bool = False) -> HostWay:
@@ -87,7 +91,7 @@ async def _wait_for_runners(
 ) -> None:
     """Waits until the host has found every runner that scenarios use."""
     discovery = discovery_pb2_grpc.DiscoveryServiceStub(channel)
-    missing = {_ECHO, _CLOCK, RUNNER_ID}
+    missing = {_ECHO, _CLOCK, _CALLER, RUNNER_ID}
     deadline = monotonic() + _READY_SECONDS
     while missing:
         if monotonic() > deadline:

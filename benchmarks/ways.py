@@ -99,6 +99,11 @@ class HostWay:
         metadata: With an API key that may do everything.
         runner_id: The runner.
         config_of: Turns a job into this runner's configuration.
+
+    Attributes:
+        gateway: The host's service for callers.
+        admin: The host's service for operators.
+        metadata: To be sent with every call.
     """
 
     def __init__(
@@ -109,9 +114,9 @@ class HostWay:
         runner_id: str,
         config_of: Callable[[Job], str],
     ) -> None:
-        self._gateway = gateway_pb2_grpc.GatewayServiceStub(channel)
-        self._admin = admin_pb2_grpc.AdminServiceStub(channel)
-        self._metadata = metadata
+        self.gateway = gateway_pb2_grpc.GatewayServiceStub(channel)
+        self.admin = admin_pb2_grpc.AdminServiceStub(channel)
+        self.metadata = metadata
         self._runner_id = runner_id
         self._config_of = config_of
         self._agents: dict[Job, str] = {}
@@ -125,14 +130,14 @@ class HostWay:
             runner_id=self._runner_id,
             config_json=self._config_of(job),
         )
-        await self._admin.Apply(admin_pb2.ApplyRequest(agents=[agent]), metadata=self._metadata)
+        await self.admin.Apply(admin_pb2.ApplyRequest(agents=[agent]), metadata=self.metadata)
         self._agents[job] = agent.id
 
     def start(self, job: Job) -> "GatewayStream":
         """Starts a run, in a trace that the caller has begun."""
         request = gateway_pb2.DispatchRequest(event=_event(), agent_id=self._agents[job])
-        traced = (*self._metadata, ("traceparent", f"00-{uuid.uuid4().hex}-{'1' * 16}-01"))
-        return GatewayStream(self._gateway, request, traced)
+        traced = (*self.metadata, ("traceparent", f"00-{uuid.uuid4().hex}-{'1' * 16}-01"))
+        return GatewayStream(self.gateway, request, traced)
 
 
 class BareGatewayWay:

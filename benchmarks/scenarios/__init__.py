@@ -6,8 +6,10 @@ from types import MappingProxyType
 from benchmarks.report import Row
 from benchmarks.rounds import Plan
 from benchmarks.scenarios import (
+    artifacts,
     cancelling,
     complete_runs,
+    host_calls,
     host_start,
     idle_memory,
     result_delay,
@@ -28,6 +30,8 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
         "start": run_start.measure,
         "runs": complete_runs.measure,
         "cancel": cancelling.measure,
+        "host-calls": host_calls.measure,
+        "artifacts": artifacts.measure,
         "host-start": host_start.measure,
         "stores": measure_stores,
     }
