@@ -1,37 +1,18 @@
 """One call of `RunService.Run`: opened, read frame by frame, its end told as a run failure."""
 
 import asyncio
-from typing import NamedTuple
 
 import grpc.aio
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import DecodeError
 from runmesh.v1 import run_pb2
 
+from host_service.registry.frames import Frame, FrameReader
 from host_service.registry.instance import Instance
-from host_service.validation.wire_texts import Malformed, mend_texts
 
 _METHOD = "/runmesh.v1.RunService/Run"
 # A process that died takes its connection with it; its end is noticed by the supervisor within this
 # time.
 _EXIT_NOTICE_SECONDS = 0.2
-
-
-class Frame(NamedTuple):
-    """What came in one message of a runner's stream.
-
-    Attributes:
-        response: The results; None for bytes that are no `RunResponse`.
-        size_bytes: Its size on the wire.
-        suspicious: Whether its bytes have a zero byte, and so perhaps a text with U+0000, or it had
-            to be mended.
-        mended: Paths of texts in it that were no Unicode.
-    """
-
-    response: run_pb2.RunResponse | None
-    size_bytes: int
-    suspicious: bool
-    mended: tuple[str, ...] = ()
 
 
 class RunnerFault(Exception):
@@ -55,26 +36,6 @@ class RunnerFault(Exception):
         self.never_started = never_started
 
 
-def _decode(data: bytes) -> Frame:
-    try:
-        response = run_pb2.RunResponse.FromString(data)
-    except DecodeError:
-        return _mend(data)
-    # A text with U+0000 has a zero byte on the wire. Looking for one costs next to nothing, and
-    # plain results have none.
-    return Frame(response, len(data), suspicious=b"\x00" in data)
-
-
-def _mend(data: bytes) -> Frame:
-    """Read what protobuf refuses whole for one text that is no Unicode."""
-    try:
-        mended = mend_texts(data, run_pb2.RunResponse.DESCRIPTOR)
-        response = run_pb2.RunResponse.FromString(mended.data)
-    except (Malformed, DecodeError):
-        return Frame(None, len(data), suspicious=True)
-    return Frame(response, len(data), suspicious=True, mended=mended.fields)
-
-
 class RunStream:
     """The results of one run, as its runner sends them.
 
@@ -94,10 +55,11 @@ class RunStream:
         metadata: tuple[tuple[str, str], ...],
     ) -> None:
         self._instance = instance
+        self._frames = FrameReader()
         open_call = instance.channel.unary_stream(
             _METHOD,
             request_serializer=run_pb2.RunRequest.SerializeToString,
-            response_deserializer=_decode,
+            response_deserializer=self._frames.read,
         )
         self._call = open_call(
             request, timeout=timeout_seconds, metadata=grpc.aio.Metadata(*metadata)
@@ -112,8 +74,12 @@ class RunStream:
         try:
             frame = await self._call.read()
         except grpc.aio.AioRpcError as error:
+            # What it said before it failed was said; the next reading tells of the failure again.
+            rest = self._frames.rest()
+            if rest is not None:
+                return rest
             raise await self._explain(error) from error
-        return frame if isinstance(frame, Frame) else None
+        return frame if isinstance(frame, Frame) else self._frames.rest()
 
     def cancel(self) -> None:
         """Tell the runner that nobody reads on."""

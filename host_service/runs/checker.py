@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from runmesh.v1 import result_pb2
 
 from host_service.limits import Limits
-from host_service.registry.run_stream import Frame
+from host_service.registry.frames import Frame
 from host_service.validation import Validator
 from host_service.validation.results import may_need_repair, repair_result, result_violations
 

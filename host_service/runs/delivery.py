@@ -24,7 +24,7 @@ from datetime import datetime
 from runmesh.v1 import result_pb2, run_pb2
 
 from host_service.authorization.snapshot import Snapshot
-from host_service.registry.run_stream import Frame
+from host_service.registry.frames import Frame
 from host_service.runs.artifact_refs import has_artifacts
 from host_service.runs.artifacts import RunArtifacts, needs_settling
 from host_service.runs.checker import TERMINAL, Numbered, ProtocolFault, ResultChecker

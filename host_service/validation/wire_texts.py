@@ -5,20 +5,35 @@ in some languages send them all the same: a lone half of a surrogate pair, writt
 write it if it were a character.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from google.protobuf.descriptor import Descriptor
 
 from host_service.validation.tree import is_map, is_text, join
 
 _VARINT: Final = 0
-_DELIMITED: Final = 2
+DELIMITED: Final = 2
+"""The wire type of texts, bytes and messages."""
 _FIXED_BYTES: Final = {1: 8, 5: 4}
 _LONGEST_VARINT: Final = 10
 # As deep as protobuf itself reads.
 _DEEPEST: Final = 100
+
+
+class Entry(NamedTuple):
+    """A field on the wire.
+
+    Attributes:
+        number: The field's number.
+        kind: Its wire type.
+        content: What it has, without the length that stands before a text or message.
+    """
+
+    number: int
+    kind: int
+    content: bytes
 
 
 class Malformed(ValueError):
@@ -57,14 +72,13 @@ def mend_texts(data: bytes, descriptor: Descriptor) -> Mended:
 def _mend_message(data: bytes, descriptor: Descriptor, path: str, deepest: int) -> Mended:
     if deepest == 0:
         raise Malformed("it is nested too deep")
-    pieces: list[bytes] = []
+    written: list[Entry] = []
     fields: list[str] = []
     counts: dict[int, int] = {}
-    for number, kind, content in _entries(data):
-        pieces.append(varint(number << 3 | kind))
+    for number, kind, content in entries(data):
         field = descriptor.fields_by_number.get(number)
         mended = Mended(content, ())
-        if kind == _DELIMITED and field is not None:
+        if kind == DELIMITED and field is not None:
             place = join(path, field.name)
             if field.is_repeated and not is_map(field):
                 counts[number] = counts.get(number, -1) + 1
@@ -75,10 +89,8 @@ def _mend_message(data: bytes, descriptor: Descriptor, path: str, deepest: int) 
                 mended = _mend_message(content, field.message_type, place, deepest - 1)
             # Key and value of a map's entry are told as the map.
             fields += [place] if mended.fields and is_map(field) else mended.fields
-        if kind == _DELIMITED:
-            pieces.append(varint(len(mended.data)))
-        pieces.append(mended.data)
-    return Mended(b"".join(pieces), tuple(dict.fromkeys(fields)))
+        written.append(Entry(number, kind, mended.data))
+    return Mended(write_entries(written), tuple(dict.fromkeys(fields)))
 
 
 def _mend_text(content: bytes, path: str) -> Mended:
@@ -97,13 +109,17 @@ def _unicode(content: bytes) -> str:
     return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _entries(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Yields number, wire type and content of each field, in order."""
+def entries(data: bytes) -> Iterator[Entry]:
+    """Yields the fields of a message on the wire, in order.
+
+    Raises:
+        Malformed: It is none.
+    """
     at = 0
     while at < len(data):
         tag, at = _read_varint(data, at)
         number, kind = tag >> 3, tag & 7
-        if kind == _DELIMITED:
+        if kind == DELIMITED:
             size, at = _read_varint(data, at)
             end = at + size
         elif kind == _VARINT:
@@ -114,8 +130,20 @@ def _entries(data: bytes) -> Iterator[tuple[int, int, bytes]]:
             raise Malformed(f"field {number} has wire type {kind}")
         if number == 0 or end > len(data):
             raise Malformed("it ends within a field")
-        yield number, kind, data[at:end]
+        yield Entry(number, kind, data[at:end])
         at = end
+
+
+def write_entries(fields: Iterable[Entry]) -> bytes:
+    """Returns the message that fields make."""
+    return b"".join(piece for entry in fields for piece in _pieces(entry))
+
+
+def _pieces(entry: Entry) -> Iterator[bytes]:
+    yield varint(entry.number << 3 | entry.kind)
+    if entry.kind == DELIMITED:
+        yield varint(len(entry.content))
+    yield entry.content
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:

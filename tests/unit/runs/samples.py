@@ -7,7 +7,7 @@ from typing import Any
 from runmesh.v1 import event_pb2, result_pb2, run_pb2, types_pb2
 
 from host_service.agents.agent import Agent
-from host_service.registry.run_stream import Frame, _decode
+from host_service.registry.frames import Frame, FrameReader
 from host_service.runs.event import Event, known
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
@@ -63,4 +63,4 @@ def a_result(sequence: int, **payload: Any) -> result_pb2.RunResult:
 
 def a_frame(results: Iterable[result_pb2.RunResult]) -> Frame:
     """Return results as they arrive: through their bytes."""
-    return _decode(run_pb2.RunResponse(results=list(results)).SerializeToString())
+    return FrameReader().read(run_pb2.RunResponse(results=list(results)).SerializeToString())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from runmesh.v1 import result_pb2, run_pb2, types_pb2
 
 from host_service.limits import KIB, MIB, Limits
-from host_service.registry.run_stream import Frame, _decode
+from host_service.registry.frames import Frame, FrameReader
 from host_service.runs.checker import ResultChecker
 from host_service.validation import Validator
 from tests.unit.runs.samples import a_delta, a_frame, a_message, a_result
@@ -172,7 +172,7 @@ def test_result_of_another_run_ends_this_one(run_id: str, *, fast: bool) -> None
 
 
 def test_bytes_that_are_no_response_end_the_run() -> None:
-    run = Run().reads(_decode(b"\xff\xff\xff"))
+    run = Run().reads(FrameReader().read(b"\xff\xff\xff"))
     assert "3 bytes" in run.fault
 
 
@@ -218,7 +218,7 @@ def test_what_follows_the_terminal_result_is_dropped_with_a_warning(
     last: list[Any] = [a_result(2, **{ending: end}), *deltas(3), a_result(4, run_completed=END)]
     run = Run(fast=fast).reads(a_frame([*deltas(1), *last]), a_frame(deltas(5)))
     stray = result_pb2.RunResult(run_id="run-2", sequence=-1, message_delta=a_delta("x"))
-    run.reads(a_frame([stray]), _decode(b"\xff\xff\xff"))
+    run.reads(a_frame([stray]), FrameReader().read(b"\xff\xff\xff"))
     assert (run.texts, run.terminal, run.fault) == (["t1"], ending, "")
     assert run.warnings == ["after_terminal"] * 5
 

@@ -7,8 +7,8 @@ The event's `data_json` is a script, of which each part may be absent: `{"steps"
 
     send: [RESULT ...]   one frame; a result is a RunResult in JSON. Its `runId` and `sequence` are
                          filled in where they are absent; `"unknown": true` adds a payload that no
-                         version has. Beside it, `replace: [BASE64, BASE64]` changes bytes of the
-                         frame
+                         version has. Beside it, `replace: [BASE64, BASE64, ...]` puts the second
+                         in the place of the first in the frame's bytes, and so on
     raw: BASE64          one frame of these bytes, whatever they are; a number: of so many zeros
     flood: [M, N, BYTES] M messages, each of N deltas of so many bytes and then whole; a
                          fourth number: so many results go in one frame
@@ -224,8 +224,11 @@ class ScriptedRun:
 def _replaced(frame: run_pb2.RunResponse, *more: tuple[str, list[str]]) -> Any:
     if not more:
         return frame
-    ((_, (old, new)),) = more
-    return frame.SerializeToString().replace(base64.b64decode(old), base64.b64decode(new))
+    ((_, texts),) = more
+    data, pieces = frame.SerializeToString(), map(base64.b64decode, texts)
+    for old, new in zip(pieces, pieces, strict=True):
+        data = data.replace(old, new)
+    return data
 
 
 async def _file(path: Path) -> None:
