@@ -11,8 +11,8 @@ from runmesh.v1 import run_pb2
 from host_service.agents.agent import Agent
 from host_service.agents.config_schema import ConfigSchema
 from host_service.agents.prompts import Prompts
-from host_service.agents.selectors import selections
-from host_service.authorization.snapshot import Snapshot, freeze
+from host_service.agents.selectors import FILE, Selection, selections
+from host_service.authorization.snapshot import GivenFile, Snapshot, freeze
 from host_service.authorization.tokens import Told
 from host_service.registry.instance import Instance
 from host_service.runs.asked import asked_by
@@ -47,24 +47,63 @@ class PreparedCall:
     state: RunState
 
 
-def prepare_call(
-    *, record: RunRecord, event: Event, agent: Agent, instance: Instance, services: RunServices
-) -> PreparedCall:
-    """Freeze the run's rights, issue its token, and build what its runner is called with.
+def selected_files(agent: Agent, services: RunServices) -> tuple[str, ...]:
+    """Return the ids of the artifacts that an agent's configuration names as files.
 
     Raises:
         RunFault: The agent's configuration breaks the runner's schema.
     """
+    selected, _ = _selected(agent, services)
+    return tuple(each.name for each in selected if each.kind == FILE)
+
+
+async def find_files(agent: Agent, services: RunServices) -> tuple[GivenFile, ...]:
+    """Return what is known of these files, of those that there are.
+
+    Raises:
+        RunFault: The agent's configuration breaks the runner's schema.
+    """
+    found = [await services.artifacts.get(each) for each in selected_files(agent, services)]
+    return tuple(
+        GivenFile(artifact_id=each.artifact_id, name=each.name, mime_type=each.mime_type)
+        for each in found
+        if each is not None
+    )
+
+
+def prepare_call(
+    *,
+    record: RunRecord,
+    event: Event,
+    agent: Agent,
+    instance: Instance,
+    services: RunServices,
+    files: tuple[GivenFile, ...] = (),
+) -> PreparedCall:
+    """Freeze the run's rights, issue its token, and build what its runner is called with.
+
+    Args:
+        record: The run.
+        event: What it answers.
+        agent: The agent.
+        instance: Who is called.
+        services: What every run works with.
+        files: What is known of the files that the configuration names.
+
+    Raises:
+        RunFault: The agent's configuration breaks the runner's schema.
+    """
+    selected, config_json = _selected(agent, services)
     schema = services.schemas.of(agent.runner_id)
-    config_json = agent.config_json if schema is None else _checked(agent, schema)
     snapshot = freeze(
         run_id=record.run_id,
         plugin_id=instance.plugin_id,
         agent=agent,
         asked=asked_by(instance.manifests[record.runner_id]),
         identity=event.identity(),
-        selections=selections(schema, config_json) if schema is not None else (),
+        selections=selected,
         shelf=services.shelf(),
+        files=files,
     )
     # A run that was accepted as running has its times already, and so has one that is tried again.
     now = record.started_at or services.clock()
@@ -118,6 +157,15 @@ def prepare_call(
     # While the acceptance is being written, state is read: both take a thread's time, not ours.
     state.begin_reading()
     return PreparedCall(request, token, now, deadline, left_out, snapshot, state)
+
+
+def _selected(agent: Agent, services: RunServices) -> tuple[tuple[Selection, ...], str]:
+    """Return what an agent's configuration selects, and the configuration, defaults filled in."""
+    schema = services.schemas.of(agent.runner_id)
+    if schema is None:
+        return (), agent.config_json
+    config_json = _checked(agent, schema)
+    return selections(schema, config_json), config_json
 
 
 @lru_cache(maxsize=256)

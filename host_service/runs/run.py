@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from host_service.agents.agent import Agent
 from host_service.agents.follow_up import FollowUp
 from host_service.agents.kept import Restored
-from host_service.authorization.snapshot import left_out
+from host_service.authorization.snapshot import GivenFile, left_out
 from host_service.errors import Unavailable
 from host_service.registry.instance import Instance
 from host_service.registry.run_stream import RunnerFault
@@ -33,7 +33,7 @@ from host_service.runs.delivery import Delivery, LastWords
 from host_service.runs.event import Event
 from host_service.runs.log import ResultLog
 from host_service.runs.outcome import Outcome, RunFault, Stop, stopped, taken_up
-from host_service.runs.request import PreparedCall, prepare_call
+from host_service.runs.request import PreparedCall, find_files, prepare_call, selected_files
 from host_service.runs.services import RunServices
 from host_service.runs.sessions import Turn
 from host_service.runs.steering import SteeredItem, SteeringBox
@@ -218,7 +218,9 @@ class ActiveRun:
         """Build what its runner is called with, while the acceptance is being written."""
         if self._begun is not None:
             try:
-                self._prepared = self._prepare_call(self._begun)
+                # Files are looked for in the store, which is not waited for here.
+                if not selected_files(self.agent, self._services):
+                    self._prepared = self._prepare_call(self._begun)
             except RunFault as fault:
                 self._prepared = fault
 
@@ -376,7 +378,8 @@ class ActiveRun:
         if isinstance(prepared, RunFault):
             raise prepared
         if prepared is None:
-            prepared = self._prepare_call(instance)
+            files = await find_files(self.agent, self._services)
+            prepared = self._prepare_call(instance, files)
         self._token = prepared.run_token
         self.course.grants = prepared.snapshot.trace
         self._saving_course = asyncio.get_running_loop().call_later(
@@ -449,7 +452,7 @@ class ActiveRun:
                 "is not there any more or disabled: the run goes without it",
             )
 
-    def _prepare_call(self, instance: Instance) -> PreparedCall:
+    def _prepare_call(self, instance: Instance, files: tuple[GivenFile, ...] = ()) -> PreparedCall:
         if self._missing_secrets:
             raise RunFault(
                 "host.configuration",
@@ -462,6 +465,7 @@ class ActiveRun:
             agent=self.agent,
             instance=instance,
             services=self._services,
+            files=files,
         )
 
     def _advance(
