@@ -90,6 +90,19 @@ class DataFolder:
         """The database that a host has when nobody names one."""
         return f"sqlite:///{self.path / 'runmesh.db'}"
 
+    def blobs_url(self, database_url: str | None) -> str | None:
+        """Return where a host keeps the bytes of artifacts when nobody says so.
+
+        Args:
+            database_url: Its database; None: the one in this folder.
+
+        Returns:
+            None for the folder beside a SQLite file, which is where every command looks as well.
+        """
+        if database_url is None or database_url.startswith("sqlite"):
+            return None
+        return (self.path / "blobs").as_uri()
+
     @property
     def plugins(self) -> Path:
         """The folder of plugins that were put in."""

@@ -309,7 +309,8 @@ class _Builder:
         stores = await open_database(
             self._settings.database_url or self._folder.database_url,
             secret_key_file=self._folder.path / "secret.key",
-            blobs_folder=self._folder.path / "blobs",
+            blobs_url=self._settings.blobs_url
+            or self._folder.blobs_url(self._settings.database_url),
             limits=self._limits,
         )
         self._stack.push_async_callback(stores.close)

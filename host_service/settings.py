@@ -40,6 +40,9 @@ class Settings:
         http_address: `HOST:PORT` for health checks; empty: none.
         database_url: `sqlite:///path` or `postgresql+psycopg://...`; None: a SQLite file in the
             data folder.
+        blobs_url: Where the bytes of artifacts are, `file:///path` or `s3://bucket/prefix`; None:
+            `blobs/` beside a SQLite file, else in the data folder. Hosts that share a database
+            share it as well.
         plugin_folders: Folders of plugin folders, beside those that ship and `plugins/` in the data
             folder.
         static_runners: Pairs of plugin id and address.
@@ -55,6 +58,7 @@ class Settings:
     grpc_address: str = DEFAULT_GRPC_ADDRESS
     http_address: str = DEFAULT_HTTP_ADDRESS
     database_url: str | None = None
+    blobs_url: str | None = None
     plugin_folders: tuple[Path, ...] = ()
     static_runners: tuple[tuple[str, str], ...] = ()
     config_file: Path | None = None

@@ -18,7 +18,7 @@ from host_service.identity import new_id
 from host_service.limits import Limits
 from host_service.requests import RequestCheck
 from stores import Stores, open_stores
-from stores.errors import StoreError
+from stores.errors import InvalidBlobsUrl, StoreError
 from stores.keys import ApiKeys
 from stores.limits import StoreLimits
 from stores.records import ApiKeyRecord
@@ -57,14 +57,14 @@ def effective_limits(limits: Limits, configuration: Configuration | None) -> Lim
 
 
 async def open_database(
-    url: str, *, secret_key_file: Path, blobs_folder: Path, limits: Limits
+    url: str, *, secret_key_file: Path, blobs_url: str | None, limits: Limits
 ) -> Stores:
     """Return the stores, with the keys of their secrets.
 
     Args:
         url: The database.
         secret_key_file: Holds the keys that the environment does not; made when there are none.
-        blobs_folder: Where the bytes of artifacts are kept.
+        blobs_url: Where the bytes of artifacts are kept; None: beside the SQLite file.
         limits: How large values of state and storage may be: what the host lets pass, the stores
             take.
 
@@ -79,12 +79,14 @@ async def open_database(
         return await open_stores(
             url,
             secret_keys=secret_keys,
-            blobs_url=blobs_folder.as_uri(),
+            blobs_url=blobs_url,
             limits=StoreLimits(
                 state_value_bytes=limits.state_value_bytes,
                 storage_value_bytes=limits.storage_value_bytes,
             ),
         )
+    except InvalidBlobsUrl as error:
+        raise StartupError(str(error), "check --blobs") from error
     except StoreError as error:
         raise StartupError(f"the database cannot be used: {error}", "check --database") from error
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from host_service.cli.database import BlobsOption
 from host_service.cli.failures import EXIT_FAILED, CommandError, tell
 from host_service.cli.options import (
     DataOption,
@@ -59,6 +60,7 @@ def up(
             help="The database.  [default: a SQLite file in the data folder]",
         ),
     ] = None,
+    blobs: BlobsOption = None,
     plugins: Annotated[
         list[Path] | None,
         typer.Option(
@@ -122,6 +124,7 @@ def up(
         grpc_address=grpc,
         http_address=http,
         database_url=database,
+        blobs_url=blobs,
         plugin_folders=tuple(folder.absolute() for folder in plugins or ()),
         # The parser has made pairs of them, which Typer's annotations cannot say.
         static_runners=tuple(runner or ()),  # type: ignore[arg-type]

@@ -145,3 +145,14 @@ def test_places_are_inside_the_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     assert folder.plugins == tmp_path / "data" / "plugins"
     assert folder.database_url == f"sqlite:///{tmp_path}/data/runmesh.db"
     folder.close()
+
+
+def test_bytes_are_beside_a_sqlite_file_and_else_in_the_folder(tmp_path: Path) -> None:
+    folder = DataFolder.open(tmp_path / "data")
+    try:
+        assert folder.blobs_url(None) is None
+        assert folder.blobs_url("sqlite:////elsewhere/x.db") is None
+        blobs = folder.blobs_url("postgresql+psycopg://h/d")
+        assert blobs == (tmp_path / "data" / "blobs").resolve().as_uri()
+    finally:
+        folder.close()

@@ -31,7 +31,7 @@ async def opened(url: str, folder: Path, **limits: int) -> Stores:
     return await open_database(
         url,
         secret_key_file=folder / "secret.key",
-        blobs_folder=folder / "blobs",
+        blobs_url=(folder / "blobs").as_uri(),
         limits=Limits(**limits),
     )
 
@@ -123,3 +123,14 @@ async def test_operator_key_that_was_taken_away_stays_away(tmp_path: Path) -> No
         assert len(await stores.keys.list()) == 1
         await stores.close()
         folder.close()
+
+
+async def test_blob_store_that_is_none_is_told_with_its_option(url: str, tmp_path: Path) -> None:
+    with pytest.raises(StartupError) as refused:
+        await open_database(
+            url,
+            secret_key_file=tmp_path / "secret.key",
+            blobs_url="ftp://nowhere/x",
+            limits=Limits(),
+        )
+    assert refused.value.advice == "check --blobs"

@@ -12,8 +12,8 @@ from host_service.cli.app import run
 
 COMMANDS = {
     "up": {
-        *("--data", "--grpc", "--http", "--database", "--plugins", "--runner", "--config"),
-        *("--insecure", "--log-level"),
+        *("--data", "--grpc", "--http", "--database", "--blobs", "--plugins", "--runner"),
+        *("--config", "--insecure", "--log-level"),
     },
     "chat": {"TEXT", "--agent", "--conversation", "--with-host", "--data", "--address"},
     "apply": {"--file", "--dry-run", "--json", "--data", "--address"},
