@@ -52,13 +52,7 @@ def print_table(
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
-    console = output()
-    if console.is_terminal:
-        console.print(table)
-        return
-    with console.capture() as capture:
-        console.print(table)
-    print("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    _print(table)
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
@@ -70,6 +64,27 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
         line = Text(f"{name:{width}}  ", style="dim")
         line.append_text(_cell(value))
         console.print(line, soft_wrap=True)
+
+
+def print_wrapped(facts: Sequence[tuple[str, str]]) -> None:
+    """Prints names with their values as `print_facts` does, long values folded under themselves."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        if value:
+            grid.add_row(name, _cell(value))
+    _print(grid)
+
+
+def _print(table: Table) -> None:
+    console = output()
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as capture:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def words(enum: Any, value: int) -> str:

@@ -155,6 +155,7 @@ InsecureOption = Annotated[
         help="With --address: send the API key over a network without TLS.",
     ),
 ]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON with the contract's names.")]
 
 

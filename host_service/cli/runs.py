@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from host_service.cli.explain import explain_run
 from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, CommandError, tell
 from host_service.cli.options import (
     AddressOption,
     DataOption,
     InsecureOption,
     JsonOption,
+    RunArgument,
     positive_number,
     target,
     whole_number,
@@ -28,15 +30,14 @@ _STATUS_PREFIX = "RUN_STATUS_"
 _STATUSES = ("accepted", "queued", "running", "completed", "failed", "cancelled", "timed_out")
 _ADVICE = {"NOT_FOUND": "'runmesh runs list' shows the runs"}
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
-
 
 def add_to(application: typer.Typer) -> None:
     """Adds the group to the application."""
-    group = typer.Typer(help="List, show, watch and cancel runs.", rich_markup_mode=None)
+    group = typer.Typer(help="List, show, watch, explain and cancel runs.", rich_markup_mode=None)
     group.command("list")(list_runs)
     group.command("show")(show_run)
     group.command("watch")(watch_run)
+    group.command("explain")(explain_run)
     group.command("cancel")(cancel_run)
     application.add_typer(group, name="runs")
 

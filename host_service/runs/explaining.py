@@ -8,7 +8,7 @@ ledger. Of an active run, what is not written yet comes from memory.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Generic, TypeVar
@@ -293,22 +293,25 @@ def stretches_of(run: RunRecord, course: Course) -> Sequence[Stretch]:
 
     The stretches follow each other without a gap; those that are not known are part of the next.
     """
-    before_call: Iterable[tuple[str, datetime | None]] = (
+    waited = run.queued_at is not None
+    steps: list[tuple[str, datetime | None]] = [
+        ("accept", run.queued_at),
         ("turn", course.turn_at),
-        ("instance" if course.turn_at else "waiting", course.instance_at),
+        (("instance" if course.turn_at else "waiting") if waited else "accept", course.instance_at),
         ("start" if course.instance_at else "waiting", run.started_at),
-    )
-    of_runner: Iterable[tuple[str, datetime | None]] = (
-        ("first_result", course.first_result_at),
-        ("runner", course.last_word_at),
-        ("end" if course.last_word_at else "runner", run.ended_at),
-    )
+    ]
     if run.started_at is None:
-        of_runner = (("waiting", run.ended_at),)
+        steps.append(("waiting", run.ended_at))
+    else:
+        steps += [
+            ("first_result", course.first_result_at),
+            ("runner", course.last_word_at),
+            ("end" if course.last_word_at else "runner", run.ended_at),
+        ]
     found, since = [], run.created_at
-    for name, until in (*before_call, *of_runner):
+    for name, until in steps:
         # Clocks may be set back: nothing takes less than no time.
-        if until is not None and until >= since:
+        if until is not None and until > since:
             found.append(Stretch(name, until - since))
             since = until
     return found

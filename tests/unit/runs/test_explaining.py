@@ -275,9 +275,14 @@ def stretches(run: dict[str, float], **course: float) -> list[tuple[str, float]]
 
 def test_stretches_follow_each_other() -> None:
     assert stretches(
-        {"started_at": 3, "ended_at": 9}, turn=1, instance=2.5, first_result=5, last_word=8
+        {"queued_at": 0.25, "started_at": 3, "ended_at": 9},
+        turn=1,
+        instance=2.5,
+        first_result=5,
+        last_word=8,
     ) == [
-        ("turn", 1),
+        ("accept", 0.25),
+        ("turn", 0.75),
         ("instance", 1.5),
         ("start", 0.5),
         ("first_result", 2),
@@ -293,9 +298,17 @@ def test_what_is_not_known_is_part_of_the_next_stretch() -> None:
     assert stretches({}) == []
 
 
+def test_run_that_did_not_wait_has_no_stretch_of_waiting() -> None:
+    assert stretches({"started_at": 1, "ended_at": 4}, instance=1, first_result=2, last_word=4) == [
+        ("accept", 1),
+        ("first_result", 1),
+        ("runner", 2),
+    ]
+
+
 def test_no_stretch_takes_less_than_no_time() -> None:
     assert stretches({"started_at": -1, "ended_at": 2}, instance=1, last_word=1.5) == [
-        ("waiting", 1),
+        ("accept", 1),
         ("runner", 0.5),
         ("end", 0.5),
     ]

@@ -655,9 +655,10 @@ class Stretch(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     DURATION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Required. What the time was spent on: `turn` (waiting for its turn), `instance` (waiting for an instance of the runner),
-    `start` (freezing rights, building the context), `first_result` (the runner, until it said anything), `runner` (the runner,
-    from then on), `end` (judging and writing down the end); `waiting` and `runner` where no more is known.
+    """Required. What the time was spent on: `accept` (finding its agent), `turn` (waiting for its turn), `instance` (waiting for an
+    instance of the runner), `start` (freezing rights, building the context), `first_result` (calling the runner, until it said
+    anything), `runner` (the runner, from then on), `end` (judging and putting together the end); `waiting` and `runner` where no
+    more is known.
     """
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:
