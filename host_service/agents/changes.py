@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -80,7 +80,8 @@ def change_of(
     fields = [
         (path, old.get(path), new.get(path))
         for path in sorted(old | new)
-        if old.get(path) != new.get(path)
+        # An object that was empty differs by what it has now, and need not be told of itself.
+        if old.get(path) != new.get(path) and not _is_above(path, old | new)
     ]
     fields += secrets
     return Change(kind, after.id, "updated" if fields else "unchanged", tuple(fields))
@@ -102,6 +103,10 @@ def _flat(item: Declarable) -> dict[str, str]:
         else:
             leaves[path] = json.dumps(value, ensure_ascii=False, sort_keys=True)
     return leaves
+
+
+def _is_above(path: str, others: Iterable[str]) -> bool:
+    return any(each.startswith(f"{path}.") for each in others)
 
 
 def _below(path: str, name: str) -> str:
