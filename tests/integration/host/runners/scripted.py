@@ -12,7 +12,8 @@ The event's `data_json` is a script, of which each part may be absent: `{"steps"
     raw: BASE64          one frame of these bytes, whatever they are; a number: of so many zeros
     flood: [M, N, BYTES] M messages, each of N deltas of so many bytes and then whole; a
                          fourth number: so many results go in one frame
-    tell: NAME           a delta that says, as JSON, what the runner was given: `access`, `time`
+    tell: NAME           a delta that says, as JSON, what the runner was given: `access`, `time`,
+                         `metadata` (of the call, and of the event)
     sleep: SECONDS
     await: PATH          until there is such a file
     hang: true           for ever, and deaf to cancellation
@@ -209,6 +210,13 @@ class ScriptedRun:
     def _told(self, what: str) -> Any:
         if what == "access":
             return json_format.MessageToDict(self._request.host_access)
+        if what == "metadata":
+            return {
+                "call": [
+                    [key, str(value)] for key, value in self._context.invocation_metadata() or ()
+                ],
+                "event": dict(self._request.context.metadata),
+            }
         remaining: float | None = self._context.time_remaining()
         request = self._request
         return {
