@@ -53,15 +53,15 @@ def register(
     health_servicer: health.aio.HealthServicer,
 ) -> None:
     """Register every service of the contract, and health, reflection and channelz beside them."""
-    passing: Any = _EncodedPassing(server)
-    gateway_pb2_grpc.add_GatewayServiceServicer_to_server(gateway, passing)
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
-    discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(discovery, server)
-    host_api_pb2_grpc.add_HostAPIServiceServicer_to_server(host_api, passing)
-    attach_pb2_grpc.add_AttachServiceServicer_to_server(AttachServicer(), server)
-    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
-    channelz.add_channelz_servicer(server)
-    reflection.enable_server_reflection((*SERVICES, *_STANDARD_SERVICES), server)
+    generic: Any = _GenericHandlers(server)
+    gateway_pb2_grpc.add_GatewayServiceServicer_to_server(gateway, generic)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, generic)
+    discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(discovery, generic)
+    host_api_pb2_grpc.add_HostAPIServiceServicer_to_server(host_api, generic)
+    attach_pb2_grpc.add_AttachServiceServicer_to_server(AttachServicer(), generic)
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, generic)
+    channelz.add_channelz_servicer(generic)
+    reflection.enable_server_reflection((*SERVICES, *_STANDARD_SERVICES), generic)
 
 
 async def make_health_servicer() -> health.aio.HealthServicer:
@@ -92,17 +92,21 @@ async def end_calls(server: grpc.aio.Server, edge: EdgeInterceptor) -> None:
             await edge.idle()
 
 
-class _EncodedPassing:
-    """A server to register with, whose responses may be bytes that are encoded already."""
+class _GenericHandlers:
+    """A server to register with: methods found by their names, responses that may be bytes.
+
+    For each method that is registered the way generated code does it, gRPC keeps a task that waits
+    for calls of it, and looks at all of these tasks whenever a call comes.
+    """
 
     def __init__(self, server: grpc.aio.Server) -> None:
         self._server = server
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """Do nothing: generated code registers its handlers by name as well."""
+        """Do nothing: generated code hands its handlers in twice."""
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
-        """Register handlers under a serializer that lets bytes pass."""
+        """Add the handlers of a service, under a serializer that lets bytes pass."""
         passing = {
             name: handler._replace(response_serializer=_encode)
             for name, handler in handlers.items()

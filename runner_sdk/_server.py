@@ -215,5 +215,6 @@ def _unary(handler: Any, request: type[Message]) -> Any:
 
 
 def _add(server: aio.Server, service: str, handlers: dict[str, Any]) -> None:
+    # Not registered by method: gRPC would keep a task for each, and look at all of them for each
+    # call.
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-    server.add_registered_method_handlers(service, handlers)
