@@ -31,6 +31,7 @@ agents:
 - {id: default, runner_id: "plugin:runmesh/echo/default"}
 - {id: scripted, runner_id: "plugin:acme/scripted/default"}
 - {id: polite, runner_id: "plugin:acme/scripted/polite"}
+- {id: filing, runner_id: "plugin:acme/scripted/filing"}
 - {id: other, runner_id: "plugin:acme/other/default"}
 - {id: brief, runner_id: "plugin:acme/scripted/default", timeout: 1s}
 - {id: endless, runner_id: "plugin:acme/scripted/default", timeout: 0s}

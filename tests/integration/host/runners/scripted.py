@@ -13,7 +13,7 @@ The event's `data_json` is a script, of which each part may be absent: `{"steps"
     flood: [M, N, BYTES] M messages, each of N deltas of so many bytes and then whole; a
                          fourth number: so many results go in one frame
     tell: NAME           a delta that says, as JSON, what the runner was given: `access`, `time`,
-                         `metadata` (of the call, and of the event)
+                         `metadata` (of the call, and of the event), `input`
     sleep: SECONDS
     await: PATH          until there is such a file
     hang: true           for ever, and deaf to cancellation
@@ -57,7 +57,7 @@ Script = dict[str, Any]
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def manifest(name: str, *, interrupt: bool) -> manifest_pb2.RunnerManifest:
+def manifest(name: str, *, interrupt: bool = False) -> manifest_pb2.RunnerManifest:
     return manifest_pb2.RunnerManifest(
         id=f"plugin:{PLUGIN_ID}/{name}",
         name=name,
@@ -66,6 +66,18 @@ def manifest(name: str, *, interrupt: bool) -> manifest_pb2.RunnerManifest:
         version="1.0.0",
         capabilities=manifest_pb2.RunnerCapabilities(streaming=True, interrupt=interrupt),
     )
+
+
+def filing() -> manifest_pb2.RunnerManifest:
+    """The runner that takes files and may do everything with artifacts."""
+    declared = manifest("filing")
+    declared.capabilities.multimodal_input = True
+    declared.permissions.artifacts[:] = [
+        manifest_pb2.ARTIFACT_ACCESS_METADATA,
+        manifest_pb2.ARTIFACT_ACCESS_READ,
+        manifest_pb2.ARTIFACT_ACCESS_CREATE,
+    ]
+    return declared
 
 
 class Discovery(discovery_pb2_grpc.DiscoveryServiceServicer):
@@ -86,7 +98,7 @@ class Discovery(discovery_pb2_grpc.DiscoveryServiceServicer):
         self, request: discovery_pb2.ListRunnersRequest, context: Context
     ) -> discovery_pb2.ListRunnersResponse:
         return discovery_pb2.ListRunnersResponse(
-            runners=[manifest("default", interrupt=False), manifest("polite", interrupt=True)]
+            runners=[manifest("default"), manifest("polite", interrupt=True), filing()]
         )
 
 
@@ -210,6 +222,8 @@ class ScriptedRun:
     def _told(self, what: str) -> Any:
         if what == "access":
             return json_format.MessageToDict(self._request.host_access)
+        if what == "input":
+            return json_format.MessageToDict(self._request.context.input)
         if what == "metadata":
             return {
                 "call": [
