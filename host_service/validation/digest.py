@@ -56,6 +56,11 @@ def event_digest(envelope: EventEnvelope) -> bytes:
     return sha256(b"".join([_FORM, *(write(envelope) for write in _WRITE_PARTS)])).digest()
 
 
+def json_content(text: str) -> bytes:
+    """Returns bytes that are the same for JSON texts of the same value, with their length."""
+    return _write_json(text)
+
+
 def _framed(content: bytes) -> bytes:
     return b"%d:%b" % (len(content), content)
 

@@ -53,6 +53,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"host_service.capabilities"}),
     frozenset(
         {
+            "host_service.actions",
             "host_service.agents",
             "host_service.authorization",
             "host_service.catalogue",
@@ -83,6 +84,7 @@ _STUBS = "*_pb2_grpc"
 REFUSED: Mapping[str, tuple[str, ...]] = {
     "stores": (*_RPC, "host_service", "runner_sdk"),
     "runner_sdk": ("host_service", "stores", "runmesh.admin"),
+    "host_service.actions": (*_RPC, "host_service.wire"),
     "host_service.agents": (*_RPC, "host_service.wire"),
     "host_service.authorization": (*_RPC, "host_service.wire"),
     "host_service.catalogue": (*_RPC, "host_service.wire"),
