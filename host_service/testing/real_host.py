@@ -59,8 +59,10 @@ class RealHost:
             `Manifest.minimal` makes one without files.
         config: The configuration of every agent.
         agent: Anything else that an agent has: its fields are those of every agent.
+        data_folder: The host's data folder, which stays when the test is over: a host that has it
+            again is the same host. By default one that goes with the host.
         database_url: `sqlite:///path` or `postgresql+psycopg://...`, which stays when the test is
-            over; several hosts may share one. By default a SQLite file that goes with the host.
+            over; several hosts may share one. By default a SQLite file in the data folder.
         limits: Limits to have instead of the defaults, by name.
         max_concurrent_runs: As in `runner_sdk.serve`.
 
@@ -86,6 +88,7 @@ class RealHost:
         manifest: Manifest | str | Path | None = None,
         config: Mapping[str, Any] | None = None,
         agent: admin_pb2.Agent | None = None,
+        data_folder: Path | None = None,
         database_url: str | None = None,
         limits: Mapping[str, float] | None = None,
         max_concurrent_runs: int = 0,
@@ -94,6 +97,7 @@ class RealHost:
         self._manifest = manifest
         self._config = config or {}
         self._agent = agent or admin_pb2.Agent()
+        self._data_folder = data_folder
         self._database_url = database_url
         self._limits = Limits().with_overrides(limits or {})
         self._max_concurrent_runs = max_concurrent_runs
@@ -124,9 +128,12 @@ class RealHost:
         await self._stack.aclose()
 
     async def _start(self) -> None:
-        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="runmesh-test-"))
+        folder = self._data_folder
+        if folder is None:
+            temporary = tempfile.TemporaryDirectory(prefix="runmesh-test-")
+            folder = Path(self._stack.enter_context(temporary)) / "data"
         served = await self._serve_runners() if self._runners else None
-        await self._start_host(Path(folder), served)
+        await self._start_host(folder, served)
         if served is not None:
             await self._wait_for(served.manifest)
             await self._have_agents(served.manifest)
@@ -147,7 +154,7 @@ class RealHost:
     async def _start_host(self, folder: Path, served: RunnerServer | None) -> None:
         hurry = asyncio.Event()
         settings = Settings(
-            data_folder=folder / "data",
+            data_folder=folder,
             grpc_address="127.0.0.1:0",
             http_address="",
             database_url=self._database_url,

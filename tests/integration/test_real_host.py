@@ -152,6 +152,16 @@ async def test_two_hosts_at_once_share_a_database(server: PostgresqlServer) -> N
     assert again.messages == first.messages
 
 
+async def test_host_that_has_its_data_folder_again_is_the_same(tmp_path: Path) -> None:
+    async with RealHost(greets, manifest=ACME, data_folder=tmp_path / "data") as host:
+        first = await host.dispatch("Ada", event_id="e1")
+    async with RealHost(greets, manifest=ACME, data_folder=tmp_path / "data") as host:
+        again = await host.dispatch("Ada", event_id="e1")
+
+    assert again.run.duplicate
+    assert again.run.run_id == first.run.run_id
+
+
 async def test_nothing_is_left_of_hosts_that_are_gone() -> None:
     async def use() -> None:
         async with RealHost(waits, manifest=ACME) as host:
