@@ -35,6 +35,7 @@ _RUNNER_ID: Final = Pattern(
 )
 _EVENT_TYPE: Final = r"[a-z0-9_]+(\.[a-z0-9_]+)+"
 _PRODUCT_ID: Final = "[A-Za-z0-9][A-Za-z0-9._-]*"
+_TYPE_WORD: Final = "[A-Za-z0-9][A-Za-z0-9._+-]*"
 _CONFIG_NAME: Final = "[a-z][a-z0-9_]{0,63}"
 _SERVER_ID: Final = "[A-Za-z0-9]([_-]?[A-Za-z0-9])*"
 _WEB_ADDRESS: Final = Pattern("(https?://.+)?", "begins with `https://` or `http://`")
@@ -251,7 +252,7 @@ _HOST_API: Final[Mapping[str, _Fields]] = {
     "ReadArtifactRequest": {"artifact_id": _ID, "length": (MaxSize(MIB, "range_bytes"),)},
     "StreamArtifactRequest": {"artifact_id": _ID},
     "ArtifactHeader": {
-        "type": _WORD,
+        "type": (*_WORD, Pattern(_TYPE_WORD, "a word of letters, digits and `._+-`")),
         "mime_type": _UP_TO_255,
         "name": _UP_TO_255,
         "sha256": (Digest(),),

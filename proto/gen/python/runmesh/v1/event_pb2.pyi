@@ -67,6 +67,11 @@ class EventEnvelope(_message.Message):
 
     An event is known by (workspace, bot, source, event id). The same key with the same type, conversation, actor, subject,
     input and data is a redelivery: the run it already has is answered. The same key with other content is ALREADY_EXISTS.
+    Files count by their digest, whichever artifact has the bytes.
+
+    An artifact that an event refers to must be one of its conversation, or one that a caller stored and no conversation has
+    yet: that becomes the conversation's. Any other is INVALID_ARGUMENT, whether it exists or not. What a reference says beside
+    id and digest is replaced by what the host knows.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -302,7 +307,9 @@ class EventInput(_message.Message):
     """Optional. The platform's own structure of the message, a JSON value."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ContentPart]:
-        """Optional. The content in order, text included, for readers who want more than the text."""
+        """Optional. The content in order, text included, for readers who want more than the text. What was inline bytes is handed
+        on as an artifact.
+        """
 
     @_builtins.property
     def attachments(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ArtifactRef]:

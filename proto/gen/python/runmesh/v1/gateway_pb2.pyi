@@ -676,7 +676,7 @@ class GatewayServiceReadArtifactRequest(_message.Message):
     artifact_id: _builtins.str
     """Required. Which. 1 to 255 bytes."""
     offset: _builtins.int
-    """Optional. First byte, from 0."""
+    """Optional. First byte, from 0. At or past the end: no chunk."""
     def __init__(
         self,
         *,

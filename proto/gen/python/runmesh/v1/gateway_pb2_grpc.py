@@ -151,15 +151,17 @@ class GatewayServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreateArtifact(self, request_iterator, context):
-        """Stores a file for an event to refer to: first a header, then chunks. Needs `ingress` or `operator`.
-        Errors: PAYLOAD_TOO_LARGE over 1 GiB.
+        """Stores a file for an event to refer to: first a header, then chunks. The file lies within the limit of the key. The first
+        event that refers to it takes it into its workspace, bot and conversation, for good; for another conversation, store it
+        again. Repeating stores the bytes once and makes another file. Needs `ingress` or `operator`.
+        Errors: PAYLOAD_TOO_LARGE over 1 GiB; INVALID_ARGUMENT when size or digest are not those of the header.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadArtifact(self, request, context):
-        """Reads a file that a run made, as a stream of chunks. May be repeated, from any offset. Needs any role.
+        """Reads a file that a run made or an event brought, as a stream of chunks. May be repeated, from any offset. Needs any role.
         Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -58,11 +58,13 @@ class GatewayServiceStub:
     Errors: NOT_FOUND where nothing was ever said, or what was is beyond the API key's workspace or bot.
     """
     CreateArtifact: _aio.StreamUnaryMultiCallable[_gateway_pb2.GatewayServiceCreateArtifactRequest, _gateway_pb2.GatewayServiceCreateArtifactResponse]
-    """Stores a file for an event to refer to: first a header, then chunks. Needs `ingress` or `operator`.
-    Errors: PAYLOAD_TOO_LARGE over 1 GiB.
+    """Stores a file for an event to refer to: first a header, then chunks. The file lies within the limit of the key. The first
+    event that refers to it takes it into its workspace, bot and conversation, for good; for another conversation, store it
+    again. Repeating stores the bytes once and makes another file. Needs `ingress` or `operator`.
+    Errors: PAYLOAD_TOO_LARGE over 1 GiB; INVALID_ARGUMENT when size or digest are not those of the header.
     """
     ReadArtifact: _aio.UnaryStreamMultiCallable[_gateway_pb2.GatewayServiceReadArtifactRequest, _gateway_pb2.GatewayServiceReadArtifactResponse]
-    """Reads a file that a run made, as a stream of chunks. May be repeated, from any offset. Needs any role.
+    """Reads a file that a run made or an event brought, as a stream of chunks. May be repeated, from any offset. Needs any role.
     Errors: NOT_FOUND.
     """
 
@@ -144,8 +146,10 @@ class GatewayServiceServicer:
         request_iterator: _abc.AsyncIterator[_gateway_pb2.GatewayServiceCreateArtifactRequest],
         context: _aio.ServicerContext[_abc.AsyncIterator[_gateway_pb2.GatewayServiceCreateArtifactRequest], _abc.Awaitable[_gateway_pb2.GatewayServiceCreateArtifactResponse]],
     ) -> _abc.Awaitable[_gateway_pb2.GatewayServiceCreateArtifactResponse]:
-        """Stores a file for an event to refer to: first a header, then chunks. Needs `ingress` or `operator`.
-        Errors: PAYLOAD_TOO_LARGE over 1 GiB.
+        """Stores a file for an event to refer to: first a header, then chunks. The file lies within the limit of the key. The first
+        event that refers to it takes it into its workspace, bot and conversation, for good; for another conversation, store it
+        again. Repeating stores the bytes once and makes another file. Needs `ingress` or `operator`.
+        Errors: PAYLOAD_TOO_LARGE over 1 GiB; INVALID_ARGUMENT when size or digest are not those of the header.
         """
 
     def ReadArtifact(
@@ -153,7 +157,7 @@ class GatewayServiceServicer:
         request: _gateway_pb2.GatewayServiceReadArtifactRequest,
         context: _aio.ServicerContext[_gateway_pb2.GatewayServiceReadArtifactRequest, _abc.AsyncIterator[_gateway_pb2.GatewayServiceReadArtifactResponse]],
     ) -> _abc.AsyncIterator[_gateway_pb2.GatewayServiceReadArtifactResponse]:
-        """Reads a file that a run made, as a stream of chunks. May be repeated, from any offset. Needs any role.
+        """Reads a file that a run made or an event brought, as a stream of chunks. May be repeated, from any offset. Needs any role.
         Errors: NOT_FOUND.
         """
 

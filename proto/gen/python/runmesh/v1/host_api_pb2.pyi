@@ -1370,7 +1370,7 @@ class StreamArtifactRequest(_message.Message):
     artifact_id: _builtins.str
     """Required. Which. 1 to 255 bytes."""
     offset: _builtins.int
-    """Optional. First byte, from 0."""
+    """Optional. First byte, from 0. At or past the end: no chunk."""
     def __init__(
         self,
         *,
@@ -1421,11 +1421,11 @@ class ArtifactHeader(_message.Message):
     SHA256_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     type: _builtins.str
-    """Required. What it is, as in `ArtifactRef.type`. 1 to 100 bytes."""
+    """Required. What it is, as in `ArtifactRef.type`: a word of letters, digits and `._+-`. 1 to 100 bytes."""
     mime_type: _builtins.str
-    """Optional. Media type. Up to 255 bytes."""
+    """Optional. Media type, in printable ASCII. Up to 255 bytes."""
     name: _builtins.str
-    """Optional. File name. Up to 255 bytes; it is shown, never used as a path."""
+    """Optional. File name, without folders and control characters. Up to 255 bytes; it is shown, never used as a path."""
     summary: _builtins.str
     """Optional. A sentence on what is in it."""
     size_bytes: _builtins.int

@@ -305,7 +305,8 @@ class MessageCompleted(_message.Message):
     @_builtins.property
     def message(self) -> _types_pb2.ChatMessage:
         """Required. The assistant's message. Its `message_id` is that of its deltas; absent: that of the message in progress,
-        or one that the host makes. Artifacts created since the last message are attached by the host.
+        or one that the host makes. Artifacts created since the last message are attached by the host. In what the host
+        delivers, refs take the place of inline bytes, and refs that the run may not see are left out with a warning.
         """
 
     def __init__(
@@ -420,7 +421,9 @@ class ArtifactCreated(_message.Message):
     """Optional. For inline bytes: a sentence on what is in it."""
     @_builtins.property
     def ref(self) -> _types_pb2.ArtifactRef:
-        """Optional. An artifact uploaded with `HostAPIService.CreateArtifact`."""
+        """Optional. An artifact uploaded with `HostAPIService.CreateArtifact`, or another one that the run may see. Any other
+        one is dropped with a warning.
+        """
 
     @_builtins.property
     def inline(self) -> _types_pb2.InlineContent:

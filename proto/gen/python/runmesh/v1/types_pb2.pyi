@@ -139,7 +139,9 @@ Global___LocalizedText: _TypeAlias = LocalizedText  # noqa: Y015
 
 @_typing.final
 class InlineContent(_message.Message):
-    """Bytes carried inside a message. Inline bytes of an event become an artifact when the host accepts it."""
+    """Bytes carried inside a message. Inline bytes of an event become an artifact when the host accepts it; those of a result,
+    before it is delivered, but for deltas.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -151,7 +153,7 @@ class InlineContent(_message.Message):
     mime_type: _builtins.str
     """Required. Media type, such as `image/png`. 1 to 255 bytes."""
     name: _builtins.str
-    """Optional. A file name to show. Up to 255 bytes."""
+    """Optional. A file name to show, without folders. Up to 255 bytes."""
     def __init__(
         self,
         *,
