@@ -57,11 +57,17 @@ def register(
     gateway_pb2_grpc.add_GatewayServiceServicer_to_server(gateway, generic)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, generic)
     discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(discovery, generic)
-    host_api_pb2_grpc.add_HostAPIServiceServicer_to_server(host_api, generic)
+    register_host_api(server, host_api)
     attach_pb2_grpc.add_AttachServiceServicer_to_server(AttachServicer(), generic)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, generic)
     channelz.add_channelz_servicer(generic)
     reflection.enable_server_reflection((*SERVICES, *_STANDARD_SERVICES), generic)
+
+
+def register_host_api(server: grpc.aio.Server, host_api: HostAPIServicer) -> None:
+    """Register what a host serves to runs."""
+    generic: Any = _GenericHandlers(server)
+    host_api_pb2_grpc.add_HostAPIServiceServicer_to_server(host_api, generic)
 
 
 async def make_health_servicer() -> health.aio.HealthServicer:
