@@ -27,6 +27,7 @@ from host_service.registry.schemas import ConfigSchemas
 from host_service.requests import RequestCheck
 from host_service.runs.explaining import Explaining
 from host_service.runs.orchestrator import Orchestrator
+from host_service.runs.replaying import Replaying
 from stores.keys import ApiKeys
 from stores.records import ApiKeyRecord
 from stores.secrets import Secrets
@@ -45,6 +46,7 @@ class AdminServicer(CatalogueCalls, RunCalls):
         schemas: Know which configuration fields are secret.
         orchestrator: Knows which runs are active, and who reads them.
         explaining: Explains runs.
+        replaying: Replays runs.
         edge: Knows how many calls are being served.
         check: Refuses bad requests.
         pages: Makes page tokens.
@@ -65,6 +67,7 @@ class AdminServicer(CatalogueCalls, RunCalls):
         schemas: ConfigSchemas,
         orchestrator: Orchestrator,
         explaining: Explaining,
+        replaying: Replaying,
         edge: EdgeInterceptor,
         check: RequestCheck,
         pages: PageTokens,
@@ -81,6 +84,7 @@ class AdminServicer(CatalogueCalls, RunCalls):
         self._schemas = schemas
         self._orchestrator = orchestrator
         self._explaining = explaining
+        self._replaying = replaying
         self._edge = edge
         self._limits = limits
         self._clock = clock

@@ -7,7 +7,7 @@ that exists.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from runmesh.v1 import host_api_pb2 as pb
 from runmesh.v1 import host_api_pb2_grpc
@@ -15,6 +15,7 @@ from runmesh.v1 import host_api_pb2_grpc
 from host_service.capabilities.gate import Gate
 from host_service.capabilities.offered import Capabilities
 from host_service.interceptors import Context, current_access, refuse_missing
+from stores import Stores
 
 
 @refuse_missing
@@ -24,11 +25,22 @@ class HostAPIServicer(host_api_pb2_grpc.HostAPIServiceServicer):
     Args:
         gate: Checks every call.
         capabilities: Do what is asked.
+        over: Gives capabilities that work on other stores, for runs that have their own: what a
+            replay does is done on what it sees, and stays there.
     """
 
-    def __init__(self, *, gate: Gate, capabilities: Capabilities) -> None:
+    def __init__(
+        self, *, gate: Gate, capabilities: Capabilities, over: Callable[[Stores], Capabilities]
+    ) -> None:
         self._gate = gate
-        self._offered = capabilities
+        self._capabilities = capabilities
+        self._over = over
+
+    @property
+    def _offered(self) -> Capabilities:
+        """What is offered to the run whose runner calls."""
+        stores = current_access().stores
+        return self._capabilities if stores is None else self._over(stores)
 
     async def InvokeModel(
         self, request: pb.InvokeModelRequest, context: Context

@@ -66,6 +66,7 @@ from host_service.runs.explaining import Explaining
 from host_service.runs.intake import EventIntake
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.recovery import Recovery
+from host_service.runs.replaying import Replaying
 from host_service.runs.services import RunServices
 from host_service.runs.watching import RunWatcher
 from host_service.settings import Settings, shipped_plugins_folder
@@ -82,6 +83,7 @@ from host_service.supervisor.supervisor import Supervisor
 from host_service.telemetry import Telemetry
 from host_service.validation import Validator
 from stores import Stores
+from stores import artifacts as store_artifacts
 
 _log = logging.getLogger("runmesh.host")
 
@@ -263,10 +265,14 @@ class _Builder:
         register(
             server,
             gateway=self._gateway(orchestrator, stores),
-            admin=self._admin(directory, stores, callers, schemas, orchestrator, edge),
+            admin=self._admin(directory, stores, callers, services, orchestrator, edge),
             discovery=DiscoveryServicer(registry=registry),
             host_api=HostAPIServicer(
-                gate=gate, capabilities=self._capabilities(stores, orchestrator)
+                gate=gate,
+                capabilities=self._capabilities(stores, orchestrator, texts_in=stores.artifacts),
+                over=lambda others: self._capabilities(
+                    others, orchestrator, texts_in=stores.artifacts
+                ),
             ),
             health_servicer=health_servicer,
         )
@@ -366,7 +372,8 @@ class _Builder:
                 limits=self._limits,
             ),
             transcript=CallerTranscript(
-                transcript=self._transcript_pages(stores), pages=self._pages
+                transcript=self._transcript_pages(stores, texts_in=stores.artifacts),
+                pages=self._pages,
             ),
             watcher=RunWatcher(
                 orchestrator=orchestrator, ledger=stores.ledger, limits=self._limits
@@ -382,7 +389,7 @@ class _Builder:
         directory: AgentDirectory,
         stores: Stores,
         callers: CallerDirectory,
-        schemas: ConfigSchemas,
+        services: RunServices,
         orchestrator: Orchestrator,
         edge: EdgeInterceptor,
     ) -> AdminServicer:
@@ -392,9 +399,17 @@ class _Builder:
             audit=AdminAudit(audit=stores.audit, clock=now),
             keys=stores.keys,
             callers=callers,
-            schemas=schemas,
+            schemas=services.schemas,
             orchestrator=orchestrator,
-            explaining=Explaining(stores=stores, orchestrator=orchestrator, schemas=schemas),
+            explaining=Explaining(
+                stores=stores, orchestrator=orchestrator, schemas=services.schemas
+            ),
+            replaying=Replaying(
+                stores=stores,
+                orchestrator=orchestrator,
+                services=services,
+                insecure=self._settings.insecure,
+            ),
             edge=edge,
             check=self._check,
             pages=self._pages,
@@ -407,17 +422,26 @@ class _Builder:
     def _uploads(self, stores: Stores) -> Uploads:
         return Uploads(artifacts=stores.artifacts, limits=self._limits, clock=now)
 
-    def _transcript_pages(self, stores: Stores) -> TranscriptPages:
+    def _transcript_pages(
+        self, stores: Stores, *, texts_in: store_artifacts.Artifacts
+    ) -> TranscriptPages:
         return TranscriptPages(
             transcript=stores.transcript,
-            texts=WholeTexts(artifacts=stores.artifacts, limits=self._limits),
+            texts=WholeTexts(artifacts=texts_in, limits=self._limits),
             limits=self._limits,
         )
 
-    def _capabilities(self, stores: Stores, orchestrator: Orchestrator) -> Capabilities:
+    def _capabilities(
+        self,
+        stores: Stores,
+        orchestrator: Orchestrator,
+        *,
+        texts_in: store_artifacts.Artifacts,
+    ) -> Capabilities:
         return offer(
             stores=stores,
-            transcript=self._transcript_pages(stores),
+            # Whole texts are the conversation's, whoever first asks for one.
+            transcript=self._transcript_pages(stores, texts_in=texts_in),
             uploads=self._uploads(stores),
             pages=self._pages,
             limits=self._limits,

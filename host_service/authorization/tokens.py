@@ -13,6 +13,7 @@ from host_service.authorization.secrets import RUN_TOKEN_PREFIX, hash_secret, ne
 from host_service.authorization.snapshot import Snapshot
 from host_service.errors import DeadlineExceeded, HostError, Unauthenticated
 from host_service.limits import Limits
+from stores import Stores
 
 # One text for every way to fail: what is wrong with a token is told to nobody who does not have a
 # good one.
@@ -44,6 +45,7 @@ class RunAccess:
         snapshot: What the run may do.
         rate: How often it may call.
         told: What it was told.
+        stores: What its calls work on; None: what the host works on.
         calls: The calls that are being served. They end with the access.
         ended: Why it ended; None while it holds.
     """
@@ -51,6 +53,7 @@ class RunAccess:
     snapshot: Snapshot
     rate: Rate
     told: Told = _NOTHING
+    stores: Stores | None = None
     calls: set[asyncio.Task[object]] = field(default_factory=set)
     ended: HostError | None = None
 
@@ -84,13 +87,21 @@ class RunTokens:
     def __len__(self) -> int:
         return len(self._issued)
 
-    def issue(self, *, snapshot: Snapshot, instance_token: str, told: Told = _NOTHING) -> str:
+    def issue(
+        self,
+        *,
+        snapshot: Snapshot,
+        instance_token: str,
+        told: Told = _NOTHING,
+        stores: Stores | None = None,
+    ) -> str:
         """Return a new token for a run, good only together with the token of its instance.
 
         Args:
             snapshot: What the run may do.
             instance_token: The token of its instance.
             told: What it is told beside.
+            stores: What its calls work on; None: what the host works on.
         """
         token = new_secret(RUN_TOKEN_PREFIX)
         rate = Rate(
@@ -98,7 +109,7 @@ class RunTokens:
             burst=self._limits.host_calls_burst,
             monotonic=self._monotonic,
         )
-        access = RunAccess(snapshot, rate, told)
+        access = RunAccess(snapshot, rate, told, stores)
         self._issued[hash_secret(token)] = _Issued(access, hash_secret(instance_token))
         return token
 

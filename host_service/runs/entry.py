@@ -203,6 +203,46 @@ class Entry:
         run.tell_of_secrets(restored)
         return run
 
+    def replay(
+        self,
+        *,
+        record: RunRecord,
+        event: Event,
+        restored: Restored,
+        services: RunServices,
+        resolution: str,
+    ) -> ActiveRun:
+        """Return a run that replays another, with a place.
+
+        One with side effects takes its turn in the session of its original, as what it does there
+        could be done by any other run.
+
+        Raises:
+            Overloaded: It would have to wait, and as many runs wait as may.
+        """
+        turn = self._sessions.enter(
+            record.session_key,
+            record.run_id,
+            in_order=services.side_effects,
+            came_at=record.created_at,
+        )
+        try:
+            place = self._admission.enter(aside=not turn.has_come)
+        except HostError:
+            turn.leave()
+            raise
+        run = ActiveRun(
+            record=record,
+            event=event,
+            agent=restored.agent,
+            turn=turn,
+            place=place,
+            services=services,
+            resolution=resolution,
+        )
+        run.tell_of_secrets(restored)
+        return run
+
     def restored_agent(self, record: RunRecord) -> Restored:
         """Return the agent of a run, with the values of its secret fields as they are now."""
         return restore(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from host_service.agents.directory import AgentDirectory
 from host_service.agents.follow_up import FollowUp
+from host_service.agents.kept import Restored
 from host_service.errors import NotFound, Unavailable
 from host_service.runs.admission import Admission
 from host_service.runs.entry import Entry
@@ -301,6 +302,69 @@ class Orchestrator:
         done: asyncio.Future[Acceptance] = asyncio.get_running_loop().create_future()
         done.set_result(Acceptance(run.accepted, duplicate=False))
         self._spawn(run.execute(done, done.result()), run.run_id)
+
+    def restored_agent(self, record: RunRecord) -> Restored:
+        """Return the agent of a run, with the values of its secret fields as they are now."""
+        return self._entry.restored_agent(record)
+
+    def new_replay(
+        self,
+        *,
+        record: RunRecord,
+        event: Event,
+        restored: Restored,
+        services: RunServices,
+        resolution: str,
+    ) -> ActiveRun:
+        """Return a run that replays another, with a place, for `replay`.
+
+        Raises:
+            Unavailable: The host is shutting down.
+            Overloaded: It would have to wait, and as many runs wait as may.
+        """
+        if self._draining:
+            raise Unavailable("the host is shutting down", retry_after_seconds=1)
+        return self._entry.replay(
+            record=record, event=event, restored=restored, services=services, resolution=resolution
+        )
+
+    async def replay(self, run: ActiveRun) -> Started:
+        """Carry out a run that replays another; return, with a reader, once it is stored.
+
+        Nobody but its caller wants a replay: one whose caller goes away is cancelled.
+
+        Raises:
+            Unavailable: It could not be stored.
+        """
+        reader = run.log.subscribe(patient=True)
+        stored: asyncio.Future[RunRecord] = asyncio.get_running_loop().create_future()
+        self._spawn(self._store_and_execute(run, stored), run.run_id)
+        try:
+            record = await asyncio.shield(stored)
+        except BaseException as error:
+            reader.close()
+            if isinstance(error, asyncio.CancelledError):
+                run.stop(Stop.CANCELLED, CALLER_LEFT)
+            raise
+        return Started(record, reader, duplicate=False, own_run_id=record.run_id)
+
+    async def _store_and_execute(self, run: ActiveRun, stored: asyncio.Future[RunRecord]) -> None:
+        try:
+            record = await self._stores.ledger.replay(run.accepted, resolution=run.resolution)
+        except Exception as error:  # noqa: BLE001 - nobody may wait for an answer that never comes
+            run.abandon()
+            run.ended.cancel()
+            _log.error("a replay could not be stored: %s", error)
+            stored.set_exception(_not_stored())
+            return
+        self._active[run.run_id] = run
+        run.turn.settle()
+        stored.set_result(record)
+        if self._draining and run.is_waiting:
+            run.leave_waiting()
+        done: asyncio.Future[Acceptance] = asyncio.get_running_loop().create_future()
+        done.set_result(Acceptance(record, duplicate=False))
+        await run.execute(done, done.result())
 
     async def cancel(self, run_id: str, reason: str) -> RunRecord:
         """Cancel a run and return it when it has ended; one that had ended stays as it was.

@@ -127,6 +127,9 @@ def prepare_call(
             latest_position=record.latest_cursor_position,
         ),
     )
+    if record.replay_of is not None:
+        context.runtime.metadata["replay_of"] = record.replay_of
+        context.runtime.metadata["side_effects"] = "on" if services.side_effects else "off"
     token = services.tokens.issue(
         snapshot=snapshot,
         instance_token=instance.instance_token,
@@ -135,6 +138,7 @@ def prepare_call(
             # Where the event stands may be known only later, and is then said in the context.
             latest_cursor=lambda: request.context.context.latest_cursor,
         ),
+        stores=services.calls_on,
     )
     access = run_pb2.HostAccess(
         host_id=services.host_id,

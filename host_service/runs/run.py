@@ -88,7 +88,8 @@ class ActiveRun:
         self.delivery = Delivery(
             run_id=record.run_id,
             runner_id=record.runner_id,
-            event=event,
+            # What belongs to no conversation is not written into one.
+            event=event if services.side_effects else replace(event, conversation_key=""),
             shows_deltas=agent.streaming,
             reserved=record.reserved_sequence,
             services=services,
@@ -243,6 +244,10 @@ class ActiveRun:
 
         What another run may still take up leaves when that run has ended.
         """
+        if self._record.replay_of is not None:
+            # Whoever wanted it is gone with this host.
+            self.stop(Stop.SHUTDOWN)
+            return
         self._leaves_waiting = True
         if self.steered is None or self.steered.fate.done():
             self._cancel_work()

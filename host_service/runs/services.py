@@ -13,6 +13,7 @@ from host_service.registry.registry import Registry
 from host_service.registry.schemas import ConfigSchemas
 from host_service.telemetry import Telemetry
 from host_service.validation import Validator
+from stores import Stores
 from stores.artifacts import Artifacts
 from stores.ledger import RunLedger
 from stores.state import State
@@ -38,6 +39,8 @@ class RunServices:
         host_version: Its version.
         host_api_address: Where runners reach HostAPIService.
         shelf: Gives what the catalogue holds now.
+        calls_on: What HostAPI calls of these runs work on; None: what the host works on.
+        side_effects: Whether what these runs do stays: False for a replay that keeps nothing.
     """
 
     ledger: RunLedger
@@ -55,3 +58,5 @@ class RunServices:
     host_version: str
     host_api_address: str
     shelf: Callable[[], Shelf] = Shelf
+    calls_on: Stores | None = None
+    side_effects: bool = True

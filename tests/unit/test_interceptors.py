@@ -210,7 +210,7 @@ async def edge(stores: Stores, tmp_path: Path) -> AsyncIterator[Edge]:
         authentication=Authentication(callers=callers, tokens=tokens, gate=gate),
         telemetry=telemetry,
     )
-    host_api = HostAPIServicer(gate=gate, capabilities=everything(stores))
+    host_api = HostAPIServicer(gate=gate, capabilities=everything(stores), over=everything)
     server = grpc.aio.server(interceptors=(interceptor,), options=SERVER_OPTIONS)
     address = f"unix:{tmp_path}/s"
     server.add_insecure_port(address)
@@ -436,7 +436,9 @@ def test_administration_takes_viewers_where_it_only_reads() -> None:
     comments = _comments("admin/v1/admin.proto", r"rpc (\w+)\(")
     for method in _methods(admin_pb2, "AdminService"):
         name = method.rpartition("/")[2]
-        reads = name.startswith(("Get", "List")) and "Needs `operator`" not in comments[name]
+        reads = (
+            name.startswith(("Get", "List", "Explain")) and "Needs `operator`" not in comments[name]
+        )
         expected = {Role.VIEWER, Role.OPERATOR} if reads else {Role.OPERATOR}
         assert _allowed(method) == expected, method
 
