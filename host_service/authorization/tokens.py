@@ -13,6 +13,7 @@ from host_service.authorization.secrets import RUN_TOKEN_PREFIX, hash_secret, ne
 from host_service.authorization.snapshot import Snapshot
 from host_service.errors import DeadlineExceeded, HostError, Unauthenticated
 from host_service.limits import Limits
+from stores.records import Acceptance
 from stores import Stores
 
 # One text for every way to fail: what is wrong with a token is told to nobody who does not have a
@@ -46,6 +47,7 @@ class RunAccess:
         rate: How often it may call.
         told: What it was told.
         stores: What its calls work on; None: what the host works on.
+        accepted: Done when the run's acceptance is durable; None, where it was before the token.
         calls: The calls that are being served. They end with the access.
         ended: Why it ended; None while it holds.
     """
@@ -54,8 +56,23 @@ class RunAccess:
     rate: Rate
     told: Told = _NOTHING
     stores: Stores | None = None
+    accepted: asyncio.Future[Acceptance] | None = None
     calls: set[asyncio.Task[object]] = field(default_factory=set)
     ended: HostError | None = None
+
+    async def until_accepted(self) -> None:
+        """Wait until the run's acceptance is durable: nothing that it does comes before that.
+
+        Raises:
+            Unauthenticated: It is not accepted after all: there is no such run.
+        """
+        accepted = self.accepted
+        if accepted is None:
+            return
+        if not accepted.done():
+            await asyncio.wait({accepted})
+        if accepted.cancelled() or accepted.exception() is not None or accepted.result().duplicate:
+            raise Unauthenticated(_REFUSED)
 
     def end(self, why: HostError) -> None:
         """End every call that is being served, and refuse what comes."""
@@ -112,6 +129,12 @@ class RunTokens:
         access = RunAccess(snapshot, rate, told, stores)
         self._issued[hash_secret(token)] = _Issued(access, hash_secret(instance_token))
         return token
+
+    def hold(self, token: str, until: asyncio.Future[Acceptance]) -> None:
+        """Let the calls of a run wait until its acceptance is durable."""
+        issued = self._issued.get(hash_secret(token))
+        if issued is not None:
+            issued.access.accepted = until
 
     def revoke(self, token: str, *, too_late: bool = False) -> None:
         """End a token, and the calls that are served with it; again is nothing.

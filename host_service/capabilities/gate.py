@@ -67,6 +67,7 @@ class Gate:
         """
         with self._watched(rpc, access, request):
             self._check(NEEDS[rpc], access, request)
+            await access.until_accepted()
             return await work(access, request)
 
     async def stream(
@@ -84,6 +85,7 @@ class Gate:
         """
         with self._watched(rpc, access, request):
             self._check(NEEDS[rpc], access, request)
+            await access.until_accepted()
             # A runner that leaves ends the capability's code right here, and not when the
             # generator happens to be collected.
             async with aclosing(work(access, request)) as responses:
@@ -104,6 +106,7 @@ class Gate:
         """
         with self._watched(rpc, access, None):
             self._check(NEEDS[rpc], access, None)
+            await access.until_accepted()
             return await work(access, self._checked(requests))
 
     async def _checked(self, requests: AsyncIterator[Request]) -> AsyncIterator[Request]:

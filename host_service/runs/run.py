@@ -386,6 +386,8 @@ class ActiveRun:
             files = await find_files(self.agent, self._services)
             prepared = self._prepare_call(instance, files)
         self._token = prepared.run_token
+        if self._committed is not None:
+            self._services.tokens.hold(self._token, self._committed)
         self.course.grants = prepared.snapshot.trace
         self._saving_course = asyncio.get_running_loop().call_later(
             _COURSE_SECONDS, self._save_course

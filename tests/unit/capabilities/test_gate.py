@@ -28,6 +28,8 @@ from host_service.limits import Limits
 from host_service.validation import Validator
 from stores import Stores
 from stores.audit import AuditOutcome, AuditQuery, AuditRecord
+from stores.records import Acceptance
+from tests.conformance.stores.samples import a_run
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 INSTANCE = "rmi_instance"
@@ -325,3 +327,33 @@ async def test_flood_of_like_refusals_is_one_row_with_a_count(world: World) -> N
             await world.call("SetState", set_state(scope=ACTOR))
     (row,) = await world.rows()
     assert (row.count, row.reason) == (50, "UNAUTHORIZED")
+
+
+async def test_calls_of_a_run_wait_until_it_is_accepted_for_good(world: World) -> None:
+    accepted: asyncio.Future[Acceptance] = asyncio.get_running_loop().create_future()
+    world.tokens.hold(world.token, accepted)
+    calling = asyncio.create_task(world.call("SetState", set_state()))
+    await asyncio.sleep(0.02)
+    assert world.done == []
+
+    accepted.set_result(Acceptance(a_run(), duplicate=False))
+    await calling
+    assert len(world.done) == 1
+    await world.call("SetState", set_state())
+
+
+@pytest.mark.parametrize("how", ["duplicate", "failed", "cancelled"])
+async def test_calls_of_a_run_that_is_not_accepted_are_refused(world: World, how: str) -> None:
+    accepted: asyncio.Future[Acceptance] = asyncio.get_running_loop().create_future()
+    world.tokens.hold(world.token, accepted)
+    calling = asyncio.create_task(world.call("SetState", set_state()))
+    await asyncio.sleep(0.02)
+    if how == "duplicate":
+        accepted.set_result(Acceptance(a_run(), duplicate=True))
+    elif how == "failed":
+        accepted.set_exception(OSError("no space"))
+    else:
+        accepted.cancel()
+    with pytest.raises(Unauthenticated):
+        await calling
+    assert world.done == []
