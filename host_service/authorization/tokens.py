@@ -13,8 +13,8 @@ from host_service.authorization.secrets import RUN_TOKEN_PREFIX, hash_secret, ne
 from host_service.authorization.snapshot import Snapshot
 from host_service.errors import DeadlineExceeded, HostError, Unauthenticated
 from host_service.limits import Limits
-from stores.records import Acceptance
 from stores import Stores
+from stores.records import Acceptance
 
 # One text for every way to fail: what is wrong with a token is told to nobody who does not have a
 # good one.
