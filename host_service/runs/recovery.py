@@ -106,7 +106,9 @@ class Recovery:
         # hosts they would not stay in their order.
         left_to_others: set[str] = set()
         for run in runs:
-            if run.status not in {RunStatus.ACCEPTED, RunStatus.QUEUED}:
+            # Whoever wanted a replay was told that its host is gone: nobody waits for it any more.
+            is_wanted = run.replay_of is None
+            if not (is_wanted and run.status in {RunStatus.ACCEPTED, RunStatus.QUEUED}):
                 await self._end(run)
             elif run.session_key not in left_to_others and not await self._take_up(run):
                 left_to_others.add(run.session_key)
@@ -197,7 +199,7 @@ class Recovery:
     async def _item(
         self, run: RunRecord, completed: result_pb2.MessageCompleted, now: datetime
     ) -> TranscriptItem | None:
-        if not run.conversation_key:
+        if not run.conversation_key or run.replay_of is not None:
             return None
         return item_of_message(
             completed,

@@ -15,7 +15,7 @@ from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.recovery import Recovery
 from host_service.runs.services import RunServices
 from stores import Stores
-from stores.records import RunEnd, RunFacts, RunStatus
+from stores.records import Checkpoint, RunEnd, RunFacts, RunStatus
 from tests.unit.runs.active import Conversation, a_run_record, begun, save
 from tests.unit.runs.desk import Desk, said
 from tests.unit.runs.runner import ServeScript
@@ -314,3 +314,30 @@ async def test_host_that_is_shutting_down_takes_nothing_up(
     record = await stores.ledger.get("run-a")
     assert record is not None
     assert record.status is RunStatus.ACCEPTED
+
+
+@pytest.mark.parametrize("status", [RunStatus.ACCEPTED, RunStatus.RUNNING])
+async def test_replay_of_a_lost_host_ends_and_says_nothing_in_the_conversation(
+    stores: Stores,
+    orchestrator: Orchestrator,
+    recovery: Recovery,
+    status: RunStatus,
+) -> None:
+    event = an_event()
+    original = a_run_record(event, run_id="run-0")
+    await stores.ledger.accept(event.record("run-0"), original, event.transcript_item("run-0"))
+    await stores.ledger.finish(
+        RunEnd(run_id="run-0", status=RunStatus.COMPLETED, ended_at=NOON, last_sequence=1)
+    )
+    await stores.ledger.replay(a_run_record(event, status=status, replay_of="run-0"))
+    shown = Checkpoint("run-1", "m", "half an answ", "", 3, NOON)
+    await stores.ledger.record(RunFacts(run_id="run-1", checkpoints=(shown,)))
+    assert await recovery.recover() == 1
+    assert not orchestrator.active
+    replay = await stores.ledger.get("run-1")
+    assert replay is not None
+    assert replay.failure is not None
+    assert replay.failure.code == "host.restarted"
+    kinds = [result.kind for result in await stores.ledger.results("run-1")]
+    assert kinds == ["message_completed", "run_failed"]
+    assert len((await stores.transcript.page(event.conversation_key)).items) == 1
