@@ -10,14 +10,14 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from google.protobuf.message import Message
 from grpc.aio import AioRpcError
 from runmesh.v1 import host_api_pb2 as api
 from runmesh.v1.types_pb2 import ArtifactRef
 
 from runner_sdk._host.calls import HostCalls
+from runner_sdk._host.request_writer import RequestWriter
 from runner_sdk._status import host_call_error
 from runner_sdk.errors import RuntimeFailure
 
@@ -59,7 +59,7 @@ class Upload:
         call = self._calls.upload(_METHOD, timeout_seconds=self._timeout_seconds)
         try:
             async with aclosing(self._chunks()) as chunks:
-                await self._write_all(call, chunks)
+                await self._write_all(RequestWriter(call), chunks)
             response = await call
         except AioRpcError as error:
             raise host_call_error(_METHOD, error) from error
@@ -84,17 +84,17 @@ class Upload:
                 )
         self._header.size_bytes, self._header.sha256 = size, digest
 
-    async def _write_all(self, call: Any, chunks: AsyncIterator[bytes]) -> None:
-        if not await _write(call, api.CreateArtifactRequest(header=self._header)):
+    async def _write_all(self, writer: RequestWriter, chunks: AsyncIterator[bytes]) -> None:
+        if not await writer.write(api.CreateArtifactRequest(header=self._header)):
             return
         announced = self._header.HasField("sha256")
         async for chunk in chunks:
             self._size += len(chunk)
             if not announced:
                 self._digest.update(chunk)
-            if not await _write(call, api.CreateArtifactRequest(chunk=chunk)):
+            if not await writer.write(api.CreateArtifactRequest(chunk=chunk)):
                 return
-        await call.done_writing()
+        await writer.end()
 
     async def _chunks(self) -> AsyncGenerator[bytes, None]:
         match self._content:
@@ -124,15 +124,6 @@ class Upload:
                 metadata={"resource": artifact.artifact_id},
             )
         return artifact
-
-
-async def _write(call: Any, request: Message) -> bool:
-    """Writes one message; returns whether the host reads on. Its status is the call's."""
-    try:
-        await call.write(request)
-    except (asyncio.InvalidStateError, AioRpcError):
-        return False
-    return True
 
 
 @asynccontextmanager
