@@ -1,4 +1,4 @@
-"""Where the bytes of artifacts are: one place for all hosts of a database; and what its loss costs."""
+"""Where the bytes of artifacts are: one place for all hosts of a database; what its loss costs."""
 
 import asyncio
 import base64
