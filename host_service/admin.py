@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from runmesh.admin.v1 import admin_pb2
 
 from host_service import wire
+from host_service.actions.desk import ActionDesk
+from host_service.admin_actions import ActionCalls
 from host_service.admin_audit import AdminAudit
 from host_service.admin_catalogue import CatalogueCalls
 from host_service.admin_runs import RunCalls
@@ -28,13 +30,14 @@ from host_service.requests import RequestCheck
 from host_service.runs.explaining import Explaining
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.replaying import Replaying
+from stores.actions import Actions
 from stores.keys import ApiKeys
 from stores.records import ApiKeyRecord
 from stores.secrets import Secrets
 
 
 @refuse_missing
-class AdminServicer(CatalogueCalls, RunCalls):
+class AdminServicer(CatalogueCalls, RunCalls, ActionCalls):
     """Decodes, does one thing, encodes.
 
     Args:
@@ -46,6 +49,8 @@ class AdminServicer(CatalogueCalls, RunCalls):
         schemas: Know which configuration fields are secret.
         orchestrator: Knows which runs are active, and who reads them.
         explaining: Explains runs.
+        desk: Decides actions, and executes them.
+        actions: Where actions are.
         replaying: Replays runs.
         edge: Knows how many calls are being served.
         check: Refuses bad requests.
@@ -67,6 +72,8 @@ class AdminServicer(CatalogueCalls, RunCalls):
         schemas: ConfigSchemas,
         orchestrator: Orchestrator,
         explaining: Explaining,
+        desk: ActionDesk,
+        actions: Actions,
         replaying: Replaying,
         edge: EdgeInterceptor,
         check: RequestCheck,
@@ -84,6 +91,8 @@ class AdminServicer(CatalogueCalls, RunCalls):
         self._schemas = schemas
         self._orchestrator = orchestrator
         self._explaining = explaining
+        self._desk = desk
+        self._actions = actions
         self._replaying = replaying
         self._edge = edge
         self._limits = limits

@@ -210,6 +210,13 @@ class HostAPIServicer(host_api_pb2_grpc.HostAPIServiceServicer):
         work = self._offered.prompt.get
         return await self._gate.answer("GetPrompt", current_access(), request, work)
 
+    async def RequestAction(
+        self, request: pb.RequestActionRequest, context: Context
+    ) -> pb.RequestActionResponse:
+        """Ask for an action."""
+        work = self._offered.actions.request
+        return await self._gate.answer("RequestAction", current_access(), request, work)
+
     async def PullSteering(  # type: ignore[override]
         self, request: pb.PullSteeringRequest, context: Context
     ) -> None:

@@ -24,6 +24,7 @@ import uvloop
 from grpc_health.v1 import health
 
 from host_service import __version__
+from host_service.actions.desk import ActionDesk
 from host_service.admin import AdminServicer
 from host_service.admin_audit import AdminAudit
 from host_service.agents.directory import AgentDirectory
@@ -74,6 +75,7 @@ from host_service.start_up import (
     apply_configuration,
     effective_limits,
     ensure_operator_key,
+    make_executors,
     open_database,
     read_configuration,
     renew_secrets,
@@ -235,6 +237,7 @@ class _Builder:
         # Plugins take longer to start than the database to open: neither waits for the other.
         registry, supervisor = await self._start_plugins()
         stores = await self._open_stores()
+        self._desk = self._action_desk(stores)
         callers = CallerDirectory(keys=stores.keys, clock=now)
         await callers.reload()
         tokens = RunTokens(limits=self._limits)
@@ -345,6 +348,7 @@ class _Builder:
             ledger=stores.ledger,
             state=stores.state,
             artifacts=stores.artifacts,
+            actions=self._desk,
             registry=registry,
             schemas=schemas,
             tokens=tokens,
@@ -358,6 +362,18 @@ class _Builder:
             host_api_address=host_api_address,
             shelf=lambda: directory.shelf,
         )
+
+    def _action_desk(self, stores: Stores) -> ActionDesk:
+        desk = ActionDesk(
+            store=stores.actions,
+            executors=make_executors(self._configuration, limits=self._limits, clock=now),
+            audit=stores.audit,
+            clock=now,
+            host_id=self._host_id,
+            host_incarnation=self._incarnation,
+        )
+        self._stack.push_async_callback(desk.close)
+        return desk
 
     def _gateway(self, orchestrator: Orchestrator, stores: Stores) -> GatewayServicer:
         return GatewayServicer(
@@ -401,6 +417,8 @@ class _Builder:
             callers=callers,
             schemas=services.schemas,
             orchestrator=orchestrator,
+            desk=self._desk,
+            actions=stores.actions,
             explaining=Explaining(
                 stores=stores, orchestrator=orchestrator, schemas=services.schemas
             ),
@@ -445,6 +463,7 @@ class _Builder:
             uploads=self._uploads(stores),
             pages=self._pages,
             limits=self._limits,
+            desk=self._desk.over(stores.actions),
             steering_of=orchestrator.steering_of,
             clock=now,
         )
@@ -467,6 +486,7 @@ class _Builder:
         recovery = Recovery(
             stores=stores,
             orchestrator=orchestrator,
+            actions=self._desk,
             host_id=self._host_id,
             incarnation=self._incarnation,
             limits=self._limits,

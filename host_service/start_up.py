@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+from host_service.actions.executors import ActionExecutors
+from host_service.actions.webhook import Webhook
 from host_service.agents.directory import AgentDirectory
 from host_service.authorization.callers import Role
 from host_service.authorization.secrets import API_KEY_PREFIX, hash_secret, new_secret
@@ -54,6 +57,31 @@ def effective_limits(limits: Limits, configuration: Configuration | None) -> Lim
         return limits.with_overrides(configuration.limits) if configuration else limits
     except ValueError as error:
         raise StartupError(str(error), "mend the configuration file") from error
+
+
+def make_executors(
+    configuration: Configuration | None, *, limits: Limits, clock: Callable[[], datetime]
+) -> ActionExecutors:
+    """Return what executes the actions of runs.
+
+    Raises:
+        StartupError: A webhook's secret is none.
+    """
+    executors = {}
+    for webhook in configuration.webhooks if configuration else ():
+        try:
+            executors[webhook.action] = Webhook(
+                url=webhook.url,
+                secret=webhook.secret,
+                timeout_seconds=webhook.timeout_seconds,
+                most_bytes=limits.action_answer_bytes,
+                clock=clock,
+            )
+        except ValueError as error:
+            raise StartupError(
+                f"the secret of the webhook of {webhook.action!r}: {error}", _ADVICE
+            ) from error
+    return ActionExecutors(executors)
 
 
 async def open_database(

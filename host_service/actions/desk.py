@@ -66,6 +66,19 @@ class ActionDesk:
         self._executing: dict[str, asyncio.Task[ActionRecord]] = {}
         self._tasks: set[asyncio.Task[ActionRecord]] = set()
 
+    def over(self, store: Actions) -> ActionDesk:
+        """Return the desk whose actions are in a store: this one, or one like it."""
+        if store is self._store:
+            return self
+        return ActionDesk(
+            store=store,
+            executors=self._executors,
+            audit=self._audit,
+            clock=self._clock,
+            host_id=self._host_id,
+            host_incarnation=self._incarnation,
+        )
+
     def missing(self, snapshot: Snapshot, request: ActionRequest) -> tuple[str, ...]:
         """Return what an execution lacks: `manifest`, `policy`, `executor`, `approval`."""
         lacks = {

@@ -32,7 +32,7 @@ class Need:
         resource: The field of the request that names what it is about; empty: nothing.
         has_scope: Whether the request names a scope of state.
         has_area: Whether the request names an area of storage, which must be granted.
-        names_action: Whether the request names an action, which must be granted.
+        names_action: Whether the request names an action, which the manifest must declare.
         sizes_after_resource: Whether the call itself looks at sizes, after it has found what the
             request names.
     """
@@ -56,7 +56,8 @@ class Need:
             return _missing_area(snapshot, request)
         if self.names_action:
             action = request.action.action
-            if action and action not in snapshot.actions:
+            # What is declared and was not granted is recorded, and says so.
+            if action and action not in snapshot.declared_actions:
                 return f"the action {action!r}"
         return None
 

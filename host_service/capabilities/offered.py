@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from host_service.actions.desk import ActionDesk
+from host_service.capabilities.actions import Actions
 from host_service.capabilities.artifacts import Artifacts
 from host_service.capabilities.events import Events
 from host_service.capabilities.history import History
@@ -37,6 +39,7 @@ class Capabilities:
     state: State
     storage: Storage
     prompt: Prompt
+    actions: Actions
     steering: Steering
 
 
@@ -47,6 +50,7 @@ def offer(
     uploads: Uploads,
     pages: PageTokens,
     limits: Limits,
+    desk: ActionDesk,
     steering_of: Callable[[str], SteeringBox | None],
     clock: Callable[[], datetime],
 ) -> Capabilities:
@@ -58,6 +62,7 @@ def offer(
         uploads: Takes artifacts in.
         pages: Makes page tokens.
         limits: How much is too much.
+        desk: Judges and executes actions.
         steering_of: Returns what waits for an active run; None for any other.
         clock: Tells the time.
     """
@@ -71,5 +76,6 @@ def offer(
         state=State(store=stores.state, pages=pages, limits=limits),
         storage=Storage(store=stores.storage, pages=pages),
         prompt=Prompt(),
+        actions=Actions(desk=desk, log=stores.events, clock=clock),
         steering=Steering(box_of=steering_of, clock=clock),
     )

@@ -93,11 +93,14 @@ def _apply(
     from host_service.cli.refusals import decode
     from host_service.configuration import ConfigurationError
 
-    if configuration.limits:
-        fault = configuration.fault(
-            "limits", "is for the host itself: start it with 'runmesh up --config', or leave it out"
-        )
-        raise ConfigurationError([fault])
+    advice = "is for the host itself: start it with 'runmesh up --config', or leave it out"
+    faults = [
+        configuration.fault(section, advice)
+        for section in ("webhooks", "limits")
+        if getattr(configuration, section)
+    ]
+    if faults:
+        raise ConfigurationError(faults)
     request = configuration.request(dry_run=dry_run)
 
     async def work(connection: "HostConnection") -> "admin_pb2.ApplyResponse":

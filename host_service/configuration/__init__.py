@@ -30,6 +30,10 @@ The file has the fields of the admin contract by their names::
       - name: ci
         role: ingress
         secret: {env: CI_KEY}
+    webhooks:
+      - action: ticket.create              # done by whoever answers there
+        url: https://desk.example/hooks/runmesh
+        secret: {env: DESK_SECRET}
     limits:
       active_runs: 64
 

@@ -19,6 +19,7 @@ from host_service.configuration.document import (
     join,
 )
 from host_service.configuration.messages import read_message
+from host_service.configuration.webhooks import DeclaredWebhook, read_webhooks
 
 # An Apply call carries at most 16 MiB; what is larger is another file by mistake.
 _LARGEST_BYTES = 16 * 1024 * 1024
@@ -31,7 +32,7 @@ _OBJECTS = {
     "bindings": admin_pb2.Binding,
     "keys": admin_pb2.DeclaredKey,
 }
-_SECTIONS = (*_OBJECTS, "limits")
+_SECTIONS = (*_OBJECTS, "webhooks", "limits")
 # What an object is known by, where it has no id.
 _IDS = {"policies": "workspace_id", "keys": "name"}
 _LAST_STEP = re.compile(r"(?:\.[^.\[\]]+|\[\d+\])$")
@@ -44,12 +45,14 @@ class Configuration:
     Attributes:
         source: The file's name.
         objects: Agents, bindings, models and so on, by section, in the file's order.
+        webhooks: Who does which action of runs, for the host itself.
         limits: Limits of the host by name; which names there are, the host knows.
         lines: Where each value stands, by path such as `agents[0].timeout`.
     """
 
     source: str
     objects: Mapping[str, Sequence[Message]] = field(default_factory=dict)
+    webhooks: Sequence[DeclaredWebhook] = ()
     limits: dict[str, int | float] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
 
@@ -122,6 +125,7 @@ def read_configuration(
             for section, make in _OBJECTS.items()
             if section in sections
         },
+        webhooks=read_webhooks(reader, sections.get("webhooks")),
         limits=_limits(reader, sections.get("limits")),
         lines=reader.lines,
     )

@@ -25,6 +25,7 @@ from runmesh.v1 import result_pb2, run_pb2
 
 from host_service.authorization.snapshot import Snapshot
 from host_service.registry.frames import Frame
+from host_service.runs.actions import RunActions
 from host_service.runs.artifact_refs import has_artifacts
 from host_service.runs.artifacts import RunArtifacts, needs_settling
 from host_service.runs.checker import TERMINAL, Numbered, ProtocolFault, ResultChecker
@@ -105,6 +106,7 @@ class Delivery:
         self.uncommitted: deque[result_pb2.RunResult] = deque()
         self.state: RunState | None = None
         self._artifacts: RunArtifacts | None = None
+        self._actions: RunActions | None = None
         self.first_delta_at: datetime | None = None
         self.delivered = 0
         self._projector = Projector(
@@ -134,6 +136,7 @@ class Delivery:
             clock=self._services.clock,
             warn=self.warn,
         )
+        self._actions = RunActions(snapshot=snapshot, desk=self._services.actions, warn=self.warn)
 
     def warn(self, code: str, text: str) -> None:
         """Note something that somebody should know and that does not end the run."""
@@ -229,6 +232,9 @@ class Delivery:
             warnings=self._take_warnings(),
         )
         _ = self._record(facts)
+        if kind == "action_requested" and self._actions is not None:
+            # Behind the entry of the event log that says that it was asked for.
+            self._actions.take(result.action_requested)
 
     def _update_state(self, update: result_pb2.StateUpdated) -> None:
         """Hand state to the journal, ahead of the result that told it; nobody waits for either."""

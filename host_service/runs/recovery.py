@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from runmesh.v1 import result_pb2, types_pb2
 
+from host_service.actions.desk import ActionDesk
 from host_service.limits import Limits
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.transcript import item_of_message
@@ -44,6 +45,7 @@ class Recovery:
     Args:
         stores: Where runs, events and hosts are.
         orchestrator: Starts what was waiting.
+        actions: Ends what was executing.
         host_id: This host.
         incarnation: This start of it.
         limits: The length of a lease.
@@ -55,6 +57,7 @@ class Recovery:
         *,
         stores: Stores,
         orchestrator: Orchestrator,
+        actions: ActionDesk,
         host_id: str,
         incarnation: str,
         limits: Limits,
@@ -62,6 +65,7 @@ class Recovery:
     ) -> None:
         self._stores = stores
         self._orchestrator = orchestrator
+        self._actions = actions
         self._host_id = host_id
         self._incarnation = incarnation
         self._limits = limits
@@ -101,6 +105,7 @@ class Recovery:
 
         What one run was handed to another and was not taken up is a run that waits like any other.
         """
+        await self._actions.recover()
         runs = await self._stores.ledger.active_of_lost_hosts(self._clock())
         # Another host that takes up the first run of a session gets the others as well: on two
         # hosts they would not stay in their order.

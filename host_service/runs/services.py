@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from host_service.actions.desk import ActionDesk
 from host_service.authorization.tokens import RunTokens
 from host_service.catalogue.shelf import Shelf
 from host_service.limits import Limits
@@ -27,6 +28,7 @@ class RunServices:
         ledger: Where runs are written.
         state: Where state is.
         artifacts: Where files are.
+        actions: Judges and executes the actions that results ask for.
         registry: Where instances are found.
         schemas: Know what runners' configurations must be.
         tokens: Issues and revokes run tokens.
@@ -46,6 +48,7 @@ class RunServices:
     ledger: RunLedger
     state: State
     artifacts: Artifacts
+    actions: ActionDesk
     registry: Registry
     schemas: ConfigSchemas
     tokens: RunTokens

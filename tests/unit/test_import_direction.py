@@ -35,6 +35,7 @@ LAYERS: tuple[frozenset[str], ...] = (
         {
             "host_service.admin",
             "host_service.admin_audit",
+            "host_service.admin_actions",
             "host_service.admin_catalogue",
             "host_service.admin_runs",
             "host_service.attach",

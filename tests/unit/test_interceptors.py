@@ -33,6 +33,8 @@ from runmesh.v1 import (
 )
 
 from host_service import errors
+from host_service.actions.desk import ActionDesk
+from host_service.actions.executors import ActionExecutors
 from host_service.attach import AttachServicer
 from host_service.authorization.callers import CallerDirectory, Role
 from host_service.authorization.secrets import hash_secret
@@ -177,6 +179,14 @@ def everything(stores: Stores) -> Capabilities:
         uploads=Uploads(artifacts=stores.artifacts, limits=limits, clock=lambda: NOON),
         pages=PageTokens(limits=limits),
         limits=limits,
+        desk=ActionDesk(
+            store=stores.actions,
+            executors=ActionExecutors(),
+            audit=stores.audit,
+            clock=lambda: NOON,
+            host_id="host",
+            host_incarnation="start-1",
+        ),
         steering_of=lambda _: None,
         clock=lambda: NOON,
     )

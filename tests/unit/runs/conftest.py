@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from host_service.actions.desk import ActionDesk
+from host_service.actions.executors import ActionExecutors
 from host_service.agents.directory import AgentDirectory
 from host_service.authorization.tokens import RunTokens
 from host_service.limits import Limits
@@ -37,6 +39,14 @@ async def services(stores: Stores, limits: Limits) -> AsyncIterator[RunServices]
         ledger=stores.ledger,
         state=stores.state,
         artifacts=stores.artifacts,
+        actions=ActionDesk(
+            store=stores.actions,
+            executors=ActionExecutors(),
+            audit=stores.audit,
+            clock=lambda: datetime.now(UTC),
+            host_id="host",
+            host_incarnation="start-1",
+        ),
         registry=registry,
         schemas=ConfigSchemas(registry=registry),
         tokens=RunTokens(limits=Limits()),

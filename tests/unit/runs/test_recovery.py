@@ -42,12 +42,17 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def recovery(
-    stores: Stores, orchestrator: Orchestrator, limits: Limits, clock: Clock
+    stores: Stores,
+    services: RunServices,
+    orchestrator: Orchestrator,
+    limits: Limits,
+    clock: Clock,
 ) -> Recovery:
     """Gives the next start of the host, which has the lease."""
     recovery = Recovery(
         stores=stores,
         orchestrator=orchestrator,
+        actions=services.actions,
         host_id="host",
         incarnation="start-2",
         limits=limits,
@@ -288,6 +293,7 @@ async def test_session_is_taken_up_by_one_of_two_hosts(
     beside = Recovery(
         stores=stores,
         orchestrator=orchestrator,
+        actions=services.actions,
         host_id="second",
         incarnation="start-9",
         limits=limits,

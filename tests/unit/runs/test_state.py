@@ -57,6 +57,8 @@ async def test_run_starts_with_what_each_of_its_scopes_holds(stores: Stores) -> 
 
 
 async def test_beyond_the_bytes_the_scopes_that_matter_least_are_left_out(stores: Stores) -> None:
+    order = ["conversation", "actor", "subject", "binding", "runner", "workspace"]
+    assert [scope.value for scope in SCOPES] == order
     for key in KEYS.values():
         await stores.state.set(key, "k", '"12345"')
     # A key and its value are 8 bytes.
