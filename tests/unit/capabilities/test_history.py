@@ -12,6 +12,7 @@ from runmesh.v1 import event_pb2, host_api_pb2, types_pb2
 
 from host_service.errors import InvalidArgument, NotFound, Unauthorized
 from host_service.identity import new_id
+from host_service.pages import PageTokens
 from host_service.runs.cursors import Cursors
 from stores import Stores
 from stores.records import RunFacts, TranscriptItem
@@ -226,6 +227,15 @@ async def test_page_token_is_good_for_its_query_and_conversation_alone(room: Roo
             await caller.call("PageHistory", page_token=token, **fields)
     with pytest.raises(InvalidArgument, match="page_token"):
         await run.call("SearchHistory", query="1", page_token=token)
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "-1", "1.5", "\u0667", "9" * 19])
+async def test_token_made_by_hand_is_refused(room: Room, cursor: str) -> None:
+    run = await room.run_of(await room.talk("one", "two"))
+    query = host_api_pb2.PageHistoryRequest()
+    token = PageTokens(limits=room.limits).issue(query, cursor, within=elsewhere().key)
+    with pytest.raises(InvalidArgument, match="page_token"):
+        await run.page(page_token=token)
 
 
 async def test_page_ends_at_its_bytes_and_the_next_goes_on(stores: Stores) -> None:
