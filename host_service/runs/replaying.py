@@ -144,6 +144,7 @@ class Replaying:
             self._services,
             state=stores.state,
             artifacts=stores.artifacts,
+            actions=self._services.actions.over(stores.actions),
             calls_on=stores,
             side_effects=order.side_effects,
         )
