@@ -355,24 +355,26 @@ class ActiveRun:
             self._record = replace(self._record, steered_into=None)
             if self._leaves_waiting:
                 return self._stopped_outcome()
-        tried: set[Instance] = set()
+        again = False
         while True:
-            instance = await self._take_instance(tried)
+            instance = await self._take_instance()
             try:
-                return await self._call_runner(instance, again=bool(tried))
+                return await self._call_runner(instance, again=again)
             except RunnerFault as fault:
                 if not fault.never_started:
                     raise RunFault(fault.code, fault.message, retryable=fault.retryable) from fault
-                tried.add(instance)
+                refusal = fault
             finally:
                 self._let_go(instance)
+            await self._waiting.refused(instance, refusal)
+            again = True
 
-    async def _take_instance(self, tried: set[Instance]) -> Instance:
+    async def _take_instance(self) -> Instance:
         instance, self._begun = self._begun, None
         if instance is None:
             if self._record.status is RunStatus.ACCEPTED:
                 self._advance(RunStatus.QUEUED, at=self._services.clock())
-            instance = await self._waiting.take(tried)
+            instance = await self._waiting.take()
             self.course.turn_at = self._waiting.turn_at
             self.course.instance_at = self._services.clock()
         self._was_called = True
@@ -389,9 +391,10 @@ class ActiveRun:
         if self._committed is not None:
             self._services.tokens.hold(self._token, self._committed)
         self.course.grants = prepared.snapshot.trace
-        self._saving_course = asyncio.get_running_loop().call_later(
-            _COURSE_SECONDS, self._save_course
-        )
+        if self._saving_course is None:
+            self._saving_course = asyncio.get_running_loop().call_later(
+                _COURSE_SECONDS, self._save_course
+            )
         place_in_history(prepared.request.context, self.event, self._record.latest_cursor_position)
         self._warn_of_what_is_left_out(prepared)
         if self._record.status is not RunStatus.RUNNING:

@@ -7,16 +7,20 @@ who waits for a place may hold a slot of an instance: so nobody waits for each o
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
 from datetime import datetime
 
 from host_service.agents.agent import Agent
 from host_service.registry.instance import Instance
 from host_service.registry.records import InstanceState
+from host_service.registry.run_stream import RunnerFault
 from host_service.runs.admission import Place
 from host_service.runs.outcome import RunFault
 from host_service.runs.services import RunServices
 from host_service.runs.sessions import Turn
+
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.5
 
 
 class Waiting:
@@ -43,6 +47,9 @@ class Waiting:
         self._session_key = session_key
         self._registry = services.registry
         self._seconds = services.limits.instance_wait_seconds
+        self._tried: set[Instance] = set()
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
+        self._gives_up_at: float | None = None
         self._clock = services.clock
         self.turn_at: datetime | None = None
 
@@ -54,18 +61,36 @@ class Waiting:
         """
         if not self.turn.has_come or not self.place.is_active:
             return None
-        instance = self._pick(())
+        instance = self._pick()
         if instance is None:
             self.place.step_aside_if_room()
             return None
         instance.acquire()
         return instance
 
-    async def take(self, tried: Collection[Instance]) -> Instance:
-        """Return an instance with a slot taken, once it is the run's turn everywhere.
+    async def refused(self, instance: Instance, fault: RunnerFault) -> None:
+        """Take note that an instance did not begin the run; one that is busy is given a moment.
 
-        Args:
-            tried: Instances that could not be reached.
+        A process is busy for longer than it seems: what a run left is cleaned up after its end, and
+        other hosts may use it as well.
+
+        Raises:
+            RunFault: It was busy for too long.
+        """
+        if not fault.is_busy:
+            self._tried.add(instance)
+            return
+        now = asyncio.get_running_loop().time()
+        self._gives_up_at = self._gives_up_at or now + self._seconds
+        if now >= self._gives_up_at:
+            raise RunFault(fault.code, fault.message, retryable=True) from fault
+        self.place.step_aside()
+        await asyncio.sleep(self._pause_seconds)
+        self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+        self.place.stand_in_line()
+
+    async def take(self) -> Instance:
+        """Return an instance with a slot taken, once it is the run's turn everywhere.
 
         Raises:
             RunFault: No instance serves the runner, and none will before long.
@@ -77,22 +102,22 @@ class Waiting:
             if not self.place.is_aside:
                 await self.place.turn()
                 self.turn_at = self.turn_at or self._clock()
-                instance = self._pick(tried)
+                instance = self._pick()
                 if instance is not None:
                     instance.acquire()
                     return instance
                 self.place.step_aside()
-            instance = await self._slot(tried)
+            instance = await self._slot()
             if instance is not None:
                 return instance
 
-    async def _slot(self, tried: Collection[Instance]) -> Instance | None:
+    async def _slot(self) -> Instance | None:
         """Wait for a slot, and with it for a place; return None if the instance went meanwhile."""
         instance = await self._registry.wait_for(
             self._agent.runner_id,
             timeout_seconds=self._seconds,
             session_key=self._session(),
-            exclude=tried,
+            exclude=self._tried,
         )
         if instance is None:
             raise RunFault(
@@ -116,9 +141,9 @@ class Waiting:
         self.turn.leave()
         self.place.leave()
 
-    def _pick(self, tried: Collection[Instance]) -> Instance | None:
+    def _pick(self) -> Instance | None:
         return self._registry.pick(
-            self._agent.runner_id, session_key=self._session(), exclude=tried
+            self._agent.runner_id, session_key=self._session(), exclude=self._tried
         )
 
     def _session(self) -> str | None:
