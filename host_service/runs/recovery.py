@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from runmesh.v1 import result_pb2, types_pb2
 
 from host_service.actions.desk import ActionDesk
+from host_service.identity import new_id
 from host_service.limits import Limits
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.transcript import item_of_message
@@ -199,7 +200,27 @@ class Recovery:
             if any(reasoning):
                 message.reasoning_text = "".join(reasoning)
             completed.append(result_pb2.MessageCompleted(message=message, incomplete=True))
+        artifacts = await self._unattached(run)
+        if artifacts and not completed:
+            alone = types_pb2.ChatMessage(message_id=new_id(), role=types_pb2.CHAT_ROLE_ASSISTANT)
+            completed.append(result_pb2.MessageCompleted(message=alone))
+        if artifacts:
+            completed[0].message.artifacts.extend(artifacts)
         return completed
+
+    async def _unattached(self, run: RunRecord) -> list[types_pb2.ArtifactRef]:
+        """Return the artifacts that still wait for a message: those told of since the last one."""
+        waiting: dict[str, types_pb2.ArtifactRef] = {}
+        after = 0
+        while page := await self._stores.ledger.results(run.run_id, after_sequence=after):
+            for record in page:
+                if record.kind == "message_completed":
+                    waiting.clear()
+                elif record.kind == "artifact_created":
+                    ref = result_pb2.RunResult.FromString(record.payload).artifact_created.ref
+                    waiting[ref.artifact_id] = ref
+            after = page[-1].sequence
+        return list(waiting.values())
 
     async def _item(
         self, run: RunRecord, completed: result_pb2.MessageCompleted, now: datetime

@@ -14,6 +14,7 @@ from host_service.authorization.snapshot import Asked, freeze
 from host_service.runs.event import Event
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.outcome import Outcome, RunFault
+from host_service.runs.recovery import Recovery
 from host_service.runs.services import RunServices
 from host_service.runs.watching import RunWatcher
 from stores import Stores
@@ -404,3 +405,37 @@ async def test_run_without_a_conversation_shows_what_it_made_and_what_its_event_
     await run.sends(by_ref(made.artifact_id))
     assert len(await run.stored()) == 3
     assert [each.code for each in run.delivery.warnings] == ["artifact_unknown"]
+
+
+@pytest.mark.parametrize("words", ["", "in the middle"])
+async def test_artifact_that_waited_for_a_message_when_its_host_was_lost_has_one(
+    stores: Stores, services: RunServices, orchestrator: Orchestrator, run: Conversation, words: str
+) -> None:
+    await run.sends(
+        inline(b"1"), completed(text("before")), inline(b"2"), inline(b"3"), inline(b"2")
+    )
+    if words:
+        await run.sends(a_delta(words))
+        run.delivery._checkpoints._take()
+    await stores.journal.flush()
+    orchestrator._active.clear()
+    recovery = Recovery(
+        stores=stores,
+        orchestrator=orchestrator,
+        actions=services.actions,
+        host_id="host",
+        incarnation="start-2",
+        limits=services.limits,
+        clock=services.clock,
+    )
+    await recovery.register()
+    assert await recovery.recover() == 1
+    results = await run.stored()
+    two, three = (each.artifact_created.ref for each in results[2:4])
+    last, end = results[-2:]
+    assert end.run_failed.code == "host.restarted"
+    assert last.message_completed.message.artifacts == [two, three]
+    assert "".join(part.text for part in last.message_completed.message.parts) == words
+    # An artifact is whole; the text was cut.
+    assert last.message_completed.incomplete is bool(words)
+    assert [len(each.artifacts) for each in await items(stores)] == [1, 2]
