@@ -11,6 +11,7 @@ import typer
 from typer.main import get_command
 
 from host_service.cli import (
+    actions,
     agents,
     apply,
     bindings,
@@ -78,6 +79,7 @@ def _command() -> Callable[..., object]:
         up,
         chat,
         runs,
+        actions,
         runners,
         agents,
         bindings,
