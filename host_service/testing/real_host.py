@@ -63,6 +63,8 @@ class RealHost:
             again is the same host. By default one that goes with the host.
         database_url: `sqlite:///path` or `postgresql+psycopg://...`, which stays when the test is
             over; several hosts may share one. By default a SQLite file in the data folder.
+        configuration: The text of a configuration file, as `runmesh up --config` reads it, for
+            what only the host itself has, such as webhooks.
         limits: Limits to have instead of the defaults, by name.
         max_concurrent_runs: As in `runner_sdk.serve`.
 
@@ -90,6 +92,7 @@ class RealHost:
         agent: admin_pb2.Agent | None = None,
         data_folder: Path | None = None,
         database_url: str | None = None,
+        configuration: str = "",
         limits: Mapping[str, float] | None = None,
         max_concurrent_runs: int = 0,
     ) -> None:
@@ -99,6 +102,7 @@ class RealHost:
         self._agent = agent or admin_pb2.Agent()
         self._data_folder = data_folder
         self._database_url = database_url
+        self._configuration = configuration
         self._limits = Limits().with_overrides(limits or {})
         self._max_concurrent_runs = max_concurrent_runs
         self._stack = AsyncExitStack()
@@ -159,6 +163,7 @@ class RealHost:
             http_address="",
             database_url=self._database_url,
             static_runners=((served.manifest.plugin_id, self._runner_address),) if served else (),
+            config_file=self._write_configuration(),
             shipped_plugins=False,
             limits=self._limits,
         )
@@ -172,6 +177,14 @@ class RealHost:
         self.gateway = gateway_pb2_grpc.GatewayServiceStub(channel)
         self.admin = admin_pb2_grpc.AdminServiceStub(channel)
         self.discovery = discovery_pb2_grpc.DiscoveryServiceStub(channel)
+
+    def _write_configuration(self) -> Path | None:
+        if not self._configuration:
+            return None
+        folder = tempfile.TemporaryDirectory(prefix="runmesh-test-")
+        file = Path(self._stack.enter_context(folder)) / "configuration.yaml"
+        file.write_text(self._configuration, "utf-8")
+        return file
 
     async def _wait_for(self, manifest: Manifest) -> None:
         """Wait until the host has shaken hands with the runners' process."""
