@@ -141,7 +141,9 @@ def expected(method: MethodDescriptor, path: tuple[str, ...], text: str, templat
     if template == "UNIMPLEMENTED":
         return {template}
     if text == NUL:
-        return {"INVALID_ARGUMENT"}
+        # Which action it is decides what is granted, and that is judged before its form.
+        names_grant = method.name == "RequestAction" and path == ("action", "action")
+        return {"PERMISSION_DENIED" if names_grant else "INVALID_ARGUMENT"}
     refusals = {"INVALID_ARGUMENT", "NOT_FOUND"}
     names_something = path[-1] in LOOKED_UP and (method.name, path[0]) not in GIVEN
     if names_something and text != LINK and not method.name.startswith(MAY_BE_NONE):

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +71,19 @@ async def runs_of(caller: Caller, name: str) -> list[gateway_pb2.Run]:
 async def lose(
     network: Network, near: Caller, far: Caller, name: str, *calls: Awaitable[Any]
 ) -> None:
-    """Lets calls reach the host and loses their answers; returns when the network is back.
+    """Loses the answers of calls that bring the event of a name to the host.
 
-    The connection breaks when the event of that name has its run.
+    The connection breaks when that event has its run. Returns when the network is back.
     """
+    await _lose(network, far, calls, when=lambda: runs_of(near, name))
+
+
+async def _lose(
+    network: Network, far: Caller, calls: Sequence[Awaitable[Any]], when: Callable[[], object]
+) -> None:
     network.loses_answers = True
     pending = [asyncio.ensure_future(call) for call in calls]
-    await eventually(lambda: runs_of(near, name))
+    await eventually(when)
     assert not any(call.done() for call in pending)
     network.cut()
     network.loses_answers = False
@@ -179,7 +185,11 @@ async def test_run_cancelled_again_stays_as_it_ended(
     run = await caller.submit(
         scripted(say("x"), {"sleep": 3600}, conversation_id="lost-6"), "scripted"
     )
-    await lose(network, caller, far, "lost-6", far.cancel(run.run_id, "first"))
+
+    async def has_ended() -> bool:
+        return (await caller.get(run.run_id)).HasField("ended_at")
+
+    await _lose(network, far, [far.cancel(run.run_id, "first")], when=has_ended)
     again = await far.cancel(run.run_id, "second")
     assert again.status == CANCELLED
     assert again.failure.message == "first"
