@@ -198,6 +198,14 @@ async def test_choice_of_the_default_agent_stays(directory: AgentDirectory) -> N
     assert kinds(await directory.apply(declaring(MODEL))) == [("model", "small", "created")]
 
 
+async def test_only_the_first_model_of_all_fills_it(directory: AgentDirectory) -> None:
+    await directory.apply(declaring(MODEL))
+    await directory.ensure_default(RUNNER)
+    await apply(directory, [an_agent(id="default")], [])
+    second = Model(id="large", kind="chat", provider="p", model_name="m")
+    assert kinds(await directory.apply(declaring(second))) == [("model", "large", "created")]
+
+
 async def test_default_agent_that_is_declared_is_as_it_is_declared(
     directory: AgentDirectory,
 ) -> None:

@@ -14,6 +14,9 @@ from host_service.configuration import (
     read_configuration,
 )
 
+SECTIONS = (
+    "models, tool_servers, knowledge_bases, policies, agents, bindings, keys, webhooks, limits"
+)
 AGENT = "agents:\n- id: support\n  runner_id: plugin:acme/helpdesk/default\n"
 
 
@@ -33,9 +36,10 @@ def config_of(yaml_text: str) -> str:
 
 
 def test_an_agent_with_every_field_is_read() -> None:
-    agent = read(
-        AGENT
-        + """
+    agent = (
+        read(
+            AGENT
+            + """
   name: Help desk
   enabled: false
   timeout: 1h30m
@@ -53,7 +57,10 @@ def test_an_agent_with_every_field_is_read() -> None:
   state: {enabled: true, scopes: [actor, conversation]}
   delivery: {streaming: false, reply: true, max_message_characters: 4000, fallback_target: log}
 """
-    ).request().agents[0]
+        )
+        .request()
+        .agents[0]
+    )
 
     expected = admin_pb2.Agent(
         id="support",
@@ -90,8 +97,9 @@ def test_an_agent_with_every_field_is_read() -> None:
 
 
 def test_a_binding_with_every_field_is_read() -> None:
-    binding = read(
-        """
+    binding = (
+        read(
+            """
 bindings:
 - id: night
   agent_id: support
@@ -101,7 +109,10 @@ bindings:
   filters:
   - {field: actor.type, equals: user}
 """
-    ).request().bindings[0]
+        )
+        .request()
+        .bindings[0]
+    )
 
     assert binding == admin_pb2.Binding(
         id="night",
@@ -267,8 +278,8 @@ def test_two_agents_with_one_id_are_refused() -> None:
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"", "mesh.yaml: declares nothing; it may have models, tool_servers, knowledge_bases, policies, agents, bindings, keys, limits"),
-        (b"# only words\n", "mesh.yaml: declares nothing; it may have models, tool_servers, knowledge_bases, policies, agents, bindings, keys, limits"),
+        (b"", f"mesh.yaml: declares nothing; it may have {SECTIONS}"),
+        (b"# only words\n", f"mesh.yaml: declares nothing; it may have {SECTIONS}"),
         (b"- a\n", "mesh.yaml:1: must be a mapping of names to values; got a list"),
         (b"a: [", ("mesh.yaml:1: not YAML: while parsing a flow node, expected the node content, "
          "but found '<stream end>'")),

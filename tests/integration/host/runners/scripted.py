@@ -13,7 +13,7 @@ The event's `data_json` is a script, of which each part may be absent: `{"steps"
     flood: [M, N, BYTES] M messages, each of N deltas of so many bytes and then whole; a
                          fourth number: so many results go in one frame
     tell: NAME           a delta that says, as JSON, what the runner was given: `access`, `time`,
-                         `metadata` (of the call, and of the event), `input`
+                         `metadata` (of the call, and of the event), `input`, `resources`
     sleep: SECONDS
     await: PATH          until there is such a file
     hang: true           for ever, and deaf to cancellation
@@ -64,7 +64,10 @@ def manifest(name: str, *, interrupt: bool = False) -> manifest_pb2.RunnerManife
         label=types_pb2.LocalizedText(text={"en_US": name}),
         protocol_version="1",
         version="1.0.0",
-        capabilities=manifest_pb2.RunnerCapabilities(streaming=True, interrupt=interrupt),
+        capabilities=manifest_pb2.RunnerCapabilities(
+            streaming=True, interrupt=interrupt, platform_api=True
+        ),
+        permissions=manifest_pb2.RunnerPermissions(platform_actions=["ticket.create"]),
     )
 
 
@@ -77,6 +80,26 @@ def filing() -> manifest_pb2.RunnerManifest:
         manifest_pb2.ARTIFACT_ACCESS_READ,
         manifest_pb2.ARTIFACT_ACCESS_CREATE,
     ]
+    return declared
+
+
+def selecting() -> manifest_pb2.RunnerManifest:
+    """The runner that is given whatever its configuration selects."""
+    declared = manifest("selecting")
+    declared.capabilities.tool_calling = True
+    declared.capabilities.knowledge_retrieval = True
+    permissions = declared.permissions
+    permissions.models.append(manifest_pb2.MODEL_PERMISSION_INVOKE)
+    permissions.tools.append(manifest_pb2.TOOL_PERMISSION_CALL)
+    permissions.knowledge_bases.append(manifest_pb2.KNOWLEDGE_BASE_PERMISSION_LIST)
+    permissions.files.append(manifest_pb2.FILE_SOURCE_CONFIG)
+    for name, type_ in (
+        ("model", "llm-model-selector"),
+        ("tools", "tool-multi-selector"),
+        ("bases", "knowledge-base-multi-selector"),
+        ("manual", "file"),
+    ):
+        declared.config_schema.add(name=name, type=type_).label.text["en_US"] = name
     return declared
 
 
@@ -98,7 +121,7 @@ class Discovery(discovery_pb2_grpc.DiscoveryServiceServicer):
         self, request: discovery_pb2.ListRunnersRequest, context: Context
     ) -> discovery_pb2.ListRunnersResponse:
         return discovery_pb2.ListRunnersResponse(
-            runners=[manifest("default"), manifest("polite", interrupt=True), filing()]
+            runners=[manifest("default"), manifest("polite", interrupt=True), filing(), selecting()]
         )
 
 
@@ -222,6 +245,8 @@ class ScriptedRun:
     def _told(self, what: str) -> Any:
         if what == "access":
             return json_format.MessageToDict(self._request.host_access)
+        if what == "resources":
+            return json_format.MessageToDict(self._request.context.resources)
         if what == "input":
             return json_format.MessageToDict(self._request.context.input)
         if what == "metadata":
