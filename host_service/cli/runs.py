@@ -17,6 +17,7 @@ from host_service.cli.options import (
     target,
     whole_number,
 )
+from host_service.cli.replay import replay_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,11 +34,14 @@ _ADVICE = {"NOT_FOUND": "'runmesh runs list' shows the runs"}
 
 def add_to(application: typer.Typer) -> None:
     """Adds the group to the application."""
-    group = typer.Typer(help="List, show, watch, explain and cancel runs.", rich_markup_mode=None)
+    group = typer.Typer(
+        help="List, show, watch, explain, replay and cancel runs.", rich_markup_mode=None
+    )
     group.command("list")(list_runs)
     group.command("show")(show_run)
     group.command("watch")(watch_run)
     group.command("explain")(explain_run)
+    group.command("replay")(replay_run)
     group.command("cancel")(cancel_run)
     application.add_typer(group, name="runs")
 
