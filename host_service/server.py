@@ -86,6 +86,7 @@ from host_service.telemetry import Telemetry
 from host_service.validation import Validator
 from stores import Stores
 from stores import artifacts as store_artifacts
+from stores.errors import StoreError
 
 _log = logging.getLogger("runmesh.host")
 
@@ -290,7 +291,7 @@ class _Builder:
         )
         self._stack.callback(collecting.cancel)
         readiness = Readiness(stores=stores, supervisor=supervisor)
-        self._settle(readiness, health_servicer)
+        self._settle(readiness, health_servicer, directory)
         http_address = self._serve_http(http, readiness)
         return self._announce(grpc_address, socket_address, http_address, stores)
 
@@ -504,10 +505,19 @@ class _Builder:
         )
         self._stack.push_async_callback(health_servicer.enter_graceful_shutdown)
 
-    def _settle(self, readiness: Readiness, health_servicer: health.aio.HealthServicer) -> None:
+    def _settle(
+        self,
+        readiness: Readiness,
+        health_servicer: health.aio.HealthServicer,
+        directory: AgentDirectory,
+    ) -> None:
         async def settle() -> None:
             await readiness.settle()
             await say_serving(health_servicer)
+            try:
+                await directory.fill_default()
+            except StoreError as error:
+                _log.warning("the default agent could not be given a model: %s", error)
 
         task = asyncio.create_task(settle())
         self._stack.callback(task.cancel)

@@ -69,6 +69,8 @@ class AgentDirectory:
         self._bindings: Mapping[str, Binding] = {}
         self._index = BindingIndex(())
         self._shelf = Shelf()
+        # The first model of all, while the default agent's runner was not known.
+        self._awaiting = ""
 
     @property
     def agents(self) -> Mapping[str, Agent]:
@@ -188,12 +190,25 @@ class AgentDirectory:
         has_one = any(each.kind == CHAT for each in self._shelf.models.values())
         if default is None or first is None or has_one or default.id in declared.agent_ids:
             return
-        schema = self._schema_of(default.runner_id)
-        config_json = (
-            None if schema is None else choose_model(schema, default.config_json, first.id)
-        )
-        if config_json is not None:
-            yield replace(default, config_json=config_json)
+        yield from self._choosing(default, first.id)
+
+    def _choosing(self, agent: Agent, model_id: str) -> Iterator[Agent]:
+        schema = self._schema_of(agent.runner_id)
+        self._awaiting = model_id if schema is None else ""
+        if schema is not None:
+            config_json = choose_model(schema, agent.config_json, model_id)
+            if config_json is not None:
+                yield replace(agent, config_json=config_json)
+
+    async def fill_default(self) -> None:
+        """Give the default agent the first model, if its runner was not known when that came."""
+        async with self._changing:
+            default = self._agents.get(DEFAULT_AGENT_ID)
+            model = self._shelf.models.get(self._awaiting)
+            if default is not None and model is not None:
+                filled = [_agent_record(each) for each in self._choosing(default, model.id)]
+                await self._catalogue.apply(filled, [])
+                await self.reload()
 
     def _check(self, declared: Declared, faults: Sequence[FieldFault]) -> None:
         found = [

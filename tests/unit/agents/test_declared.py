@@ -193,6 +193,21 @@ async def test_first_model_fills_the_empty_selector_of_the_default_agent(
     assert directory.agents["default"].config_json == '{"model":"small"}'
 
 
+async def test_default_agent_is_filled_when_its_runner_becomes_known(stores: Stores) -> None:
+    known: list[ConfigSchema] = []
+    directory = directory_over(stores, schema_of=lambda _runner_id: known[0] if known else None)
+    await directory.ensure_default(RUNNER)
+    await directory.apply(declaring(MODEL))
+    await directory.fill_default()
+    assert directory.agents["default"].config_json == "{}"
+    known.append(SCHEMA)
+    await directory.fill_default()
+    assert directory.agents["default"].config_json == '{"model":"small"}'
+    revision = await stores.catalogue.revision()
+    await directory.fill_default()
+    assert await stores.catalogue.revision() == revision
+
+
 async def test_choice_of_the_default_agent_stays(directory: AgentDirectory) -> None:
     await apply(directory, [an_agent(id="default", config_json='{"model": "mine"}')], [])
     assert kinds(await directory.apply(declaring(MODEL))) == [("model", "small", "created")]
