@@ -51,21 +51,36 @@ async def test_row_comes_back_as_it_was(stores: Stores) -> None:
 
 
 async def test_rows_are_written_without_anybody_waiting(stores: Stores, database_url: str) -> None:
-    stores.audit.append(a_call())
-    await asyncio.sleep(0)
-    await stores.journal.flush()
     other = await open_stores(database_url)
+    stores.audit.append(a_call())
+    async with asyncio.timeout(10):
+        while not await everything(other):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
     assert await everything(other) == [a_call()]
     await other.close()
 
 
-async def test_rows_of_one_turn_go_into_one_piece_of_work(stores: Stores) -> None:
+async def test_rows_that_follow_each_other_go_into_one_piece_of_work(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_audit, "GATHERED_SECONDS", 3_600.0)
     before = stores.journal.statistics().submitted
-    for number in range(500):
+    for number in range(200):
         stores.audit.append(a_call(at=at(number)))
+        await asyncio.sleep(0)
+    assert stores.journal.statistics().submitted == before
     await stores.audit.flush()
     assert stores.journal.statistics().submitted == before + 1
-    assert len(await everything(stores, limit=1_000)) == 500
+    assert len(await everything(stores, limit=1_000)) == 200
+
+
+async def test_many_rows_wait_for_nothing(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_audit, "GATHERED_SECONDS", 3_600.0)
+    before = stores.journal.statistics().submitted
+    for number in range(600):
+        stores.audit.append(a_call(at=at(number)))
+    assert stores.journal.statistics().submitted == before + 2
+    assert len(await everything(stores, limit=1_000)) == 600
 
 
 async def test_flood_of_like_refusals_is_one_row_with_a_count(stores: Stores) -> None:
@@ -111,10 +126,10 @@ async def test_refusals_of_too_many_kinds_are_written_early(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql_audit, "HELD_KINDS", 10)
+    monkeypatch.setattr(sql_audit, "GATHERED_ROWS", 10)
     before = stores.journal.statistics().submitted
     for number in range(11):
         stores.audit.append(a_refusal(resource=str(number)))
-    await asyncio.sleep(0)
     assert stores.journal.statistics().submitted == before + 1
     assert len(await everything(stores)) == 11
 
