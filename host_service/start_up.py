@@ -16,7 +16,7 @@ from host_service.authorization.secrets import API_KEY_PREFIX, hash_secret, new_
 from host_service.configuration import Configuration, ConfigurationError, load_configuration
 from host_service.data_folder import DataFolder
 from host_service.declarations import apply_request
-from host_service.errors import HostError, StartupError
+from host_service.errors import HostError, InvalidArgument, StartupError
 from host_service.identity import new_id
 from host_service.limits import Limits
 from host_service.requests import RequestCheck
@@ -111,6 +111,8 @@ async def open_database(
             limits=StoreLimits(
                 state_value_bytes=limits.state_value_bytes,
                 storage_value_bytes=limits.storage_value_bytes,
+                # The secret values of an agent's configuration are kept as one.
+                secret_bytes=max(StoreLimits().secret_bytes, limits.config_bytes),
             ),
         )
     except InvalidBlobsUrl as error:
@@ -166,6 +168,13 @@ async def apply_configuration(
     """
     try:
         outcome = await apply_request(configuration.request(), directory=directory, check=check)
+    except InvalidArgument as error:
+        # The host knows the field, the file knows its line.
+        faults = [
+            configuration.fault(each.field, f"{each.rule}; got {each.got}") for each in error.faults
+        ]
+        told = ConfigurationError(faults)
+        raise StartupError(f"the configuration cannot be used: {told}", _ADVICE) from error
     except HostError as error:
         raise StartupError(f"the configuration cannot be used: {error}", _ADVICE) from error
     for warning in outcome.warnings:

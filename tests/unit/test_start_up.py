@@ -7,14 +7,23 @@ from pathlib import Path
 import pytest
 
 from host_service.authorization.secrets import hash_secret
+from host_service.configuration import read_configuration as read_text
 from host_service.data_folder import DataFolder
 from host_service.errors import StartupError
 from host_service.limits import Limits
-from host_service.start_up import ensure_operator_key, open_database, renew_secrets
+from host_service.requests import RequestCheck
+from host_service.start_up import (
+    apply_configuration,
+    ensure_operator_key,
+    open_database,
+    renew_secrets,
+)
+from host_service.validation import Validator
 from stores import Stores
 from stores.errors import ValueTooLarge
 from stores.secret_keys import VARIABLE, new_secret_key
 from stores.secrets import SecretOwner
+from tests.unit.agents.directories import directory_over
 
 OWNER = SecretOwner("model", "gpt")
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -134,3 +143,28 @@ async def test_blob_store_that_is_none_is_told_with_its_option(url: str, tmp_pat
             limits=Limits(),
         )
     assert refused.value.advice == "check --blobs"
+
+
+async def test_every_fault_of_the_configuration_is_told_with_its_line(
+    stores: Stores,
+) -> None:
+    limits = Limits()
+    check = RequestCheck(validator=Validator(limits.as_mapping()))
+    text = (
+        "agents:\n"
+        "- {id: one, runner_id: nonsense}\n"
+        "bindings:\n"
+        "- {id: b, agent_id: nobody, event_types: [message.received]}\n"
+        "tool_servers:\n"
+        "- {id: a__b, http: {url: 'ftp://nowhere'}}\n"
+    )
+    configuration = read_text(text.encode(), source="mesh.yaml")
+    with pytest.raises(StartupError) as caught:
+        await apply_configuration(configuration, directory_over(stores), check)
+    lines = str(caught.value).splitlines()
+    assert [line.partition("mesh.yaml:")[2].split(": ")[:2] for line in lines] == [
+        ["2", "agents[0].runner_id"],
+        ["4", "bindings[0].agent_id"],
+        ["6", "tool_servers[0].id"],
+        ["6", "tool_servers[0].http.url"],
+    ]

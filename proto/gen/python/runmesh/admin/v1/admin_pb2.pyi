@@ -745,7 +745,7 @@ class ToolCommand(_message.Message):
     """Required. The program. 1 to 1024 bytes."""
     @_builtins.property
     def args(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Optional. Its arguments. Each up to 8192 bytes."""
+        """Optional. Its arguments, which are shown as they are: a secret belongs into `env`. Each up to 8192 bytes."""
 
     @_builtins.property
     def env(self) -> _containers.RepeatedCompositeFieldContainer[Global___SecretEntry]:
