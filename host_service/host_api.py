@@ -149,7 +149,13 @@ class HostAPIServicer(host_api_pb2_grpc.HostAPIServiceServicer):
     ) -> pb.CreateArtifactResponse:
         """Store an artifact."""
         work = self._offered.artifacts.create
-        return await self._gate.take_in("CreateArtifact", current_access(), request_iterator, work)
+        return await self._gate.take_in(
+            "CreateArtifact",
+            current_access(),
+            request_iterator,
+            work,
+            is_plain=self._offered.artifacts.is_chunk,
+        )
 
     async def GetState(self, request: pb.GetStateRequest, context: Context) -> pb.GetStateResponse:
         """Read a value of state."""

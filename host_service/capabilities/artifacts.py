@@ -91,6 +91,10 @@ class Artifacts:
         hand_to_run(response, access.snapshot)
         return response
 
+    def is_chunk(self, request: host_api_pb2.CreateArtifactRequest) -> bool:
+        """Return whether a request is a chunk that breaks no rule."""
+        return self._uploads.is_chunk(request)
+
     async def _find(self, access: RunAccess, artifact_id: str) -> ArtifactRecord:
         record = await self._artifacts.get(artifact_id)
         if record is None or not access.snapshot.sees(record):

@@ -53,6 +53,12 @@ class Uploads:
         self._limits = limits
         self._clock = clock
 
+    def is_chunk(self, request: UploadRequest) -> bool:
+        """Return whether a request is a chunk that breaks no rule."""
+        return (
+            request.WhichOneof("item") == "chunk" and len(request.chunk) <= self._limits.chunk_bytes
+        )
+
     async def take_in(self, requests: AsyncIterator[UploadRequest], owner: Owner) -> ArtifactRecord:
         """Store one file; when this raises, nothing of it is kept.
 

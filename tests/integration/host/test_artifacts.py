@@ -388,3 +388,12 @@ async def test_too_large_an_upload_is_refused_before_its_bytes_came(caller: Call
     refusal = await refused(upload(caller, [b"x"], size_bytes=2**30 + 1))
     assert (refusal.code, refusal.reason) == ("RESOURCE_EXHAUSTED", "PAYLOAD_TOO_LARGE")
     assert refusal.facts == {"size": str(2**30 + 1), "limit": str(2**30)}
+
+
+async def test_too_large_a_chunk_is_refused(caller: Caller, tmp_path: Path) -> None:
+    async with filing_run(caller, tmp_path / "go", **place()) as run:
+        for call in (upload(caller, [b"x" * (2**20 + 1)]), run.create([b"x" * (2**20 + 1)])):
+            refusal = await refused(call)
+            assert (refusal.code, refusal.reason) == ("RESOURCE_EXHAUSTED", "PAYLOAD_TOO_LARGE")
+            assert refusal.facts == {"size": str(2**20 + 1), "limit": str(2**20)}
+        await run.end()

@@ -132,7 +132,11 @@ class Desk:
                 yield request
 
         response = await self.gate.take_in(
-            "CreateArtifact", access or self.access, come(), self.artifacts.create
+            "CreateArtifact",
+            access or self.access,
+            come(),
+            self.artifacts.create,
+            is_plain=self.artifacts.is_chunk,
         )
         return response.artifact
 
@@ -363,6 +367,19 @@ async def test_too_large_a_chunk_is_refused(stores: Stores, tmp_path: Path) -> N
         await desk.create(header(), chunk(b"12345"))
     assert refused.value.facts == {"size": "5", "limit": "4"}
     await leaves_nothing(desk, tmp_path)
+
+
+async def test_chunks_are_not_looked_through(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str | None] = []
+    find = Validator.find_violations
+
+    def counted(validator: Validator, request: Any, **more: Any) -> Any:
+        looked_at.append(request.WhichOneof("item"))
+        return find(validator, request, **more)
+
+    monkeypatch.setattr(Validator, "find_violations", counted)
+    await desk.create(header(), chunk(b""), *(chunk(b"\0" * 2**20) for _ in range(5)))
+    assert looked_at == ["header"]
 
 
 async def test_upload_whose_sender_breaks_off_leaves_nothing(desk: Desk, tmp_path: Path) -> None:
