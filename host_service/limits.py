@@ -102,7 +102,7 @@ class Limits:
     range_bytes: int = MIB
     chunk_bytes: int = MIB
     artifact_bytes: int = 1024 * MIB
-    artifact_collection_seconds: float = 600.0
+    artifact_collection_seconds: float = 3600.0
     artifact_grace_seconds: float = 3600.0
     state_value_bytes: int = 256 * KIB
     state_snapshot_bytes: int = 2 * MIB
