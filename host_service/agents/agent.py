@@ -62,7 +62,8 @@ class Agent:
     id: str
     runner_id: str
     name: str = ""
-    config_json: str = "{}"
+    # What shows an agent somewhere must not show its secrets.
+    config_json: str = field(default="{}", repr=False)
     enabled: bool = True
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     models: tuple[str, ...] = ()

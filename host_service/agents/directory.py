@@ -7,7 +7,7 @@ then one transaction stores all of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -18,6 +18,7 @@ from host_service.agents.config_schema import ConfigSchema
 from host_service.agents.declared import Declared
 from host_service.agents.follow_up import RunnerKind
 from host_service.agents.resolution import BindingIndex, Found, find_tie
+from host_service.agents.sealing import SealedAgents
 from host_service.agents.selectors import choose_model
 from host_service.authorization.declared_keys import KeyPlan
 from host_service.catalogue.documents import item_of
@@ -28,7 +29,7 @@ from host_service.errors import BindingConflict, FieldFault, InvalidArgument, No
 from stores.catalogue import Catalogue
 from stores.keys import ApiKeys
 from stores.records import AgentRecord, BindingRecord, CatalogueItem, CatalogueKind
-from stores.secrets import Secrets
+from stores.secrets import SecretChange, Secrets
 
 DEFAULT_AGENT_ID = "default"
 DEFAULT_BINDING_ID = "default-messages"
@@ -63,6 +64,7 @@ class AgentDirectory:
         self._clock = clock
         self._schema_of = schema_of
         self._kind_of = kind_of
+        self._sealed = SealedAgents(secrets=secrets, schema_of=schema_of)
         # What is checked together must be written before the next is checked.
         self._changing = asyncio.Lock()
         self._agents: Mapping[str, Agent] = {}
@@ -89,7 +91,7 @@ class AgentDirectory:
 
     async def reload(self) -> None:
         """Read everything again."""
-        agents = [_agent(record) for record in await self._catalogue.list_agents()]
+        agents = await self._sealed.read(await self._catalogue.list_agents())
         bindings = [_binding(record) for record in await self._catalogue.list_bindings()]
         self._shelf = Shelf.of(await self._catalogue.list_items())
         self._agents = {agent.id: agent for agent in agents}
@@ -153,11 +155,12 @@ class AgentDirectory:
             self._check(declared, [*secrets.faults, *keys.faults])
             plan = self._plan(declared, secrets)
             if not dry_run:
+                agents, sealed = self._written(plan.agents)
                 await self._catalogue.apply(
-                    [_agent_record(agent) for agent in plan.agents],
+                    agents,
                     [_binding_record(binding) for binding in plan.bindings],
                     plan.items,
-                    secrets=secrets.changes,
+                    secrets=[*secrets.changes, *sealed],
                     keys=keys.records,
                 )
                 await self.reload()
@@ -173,12 +176,25 @@ class AgentDirectory:
             if plan.note(change_of(thing.KIND, before, thing, told)):
                 plan.items.append(item_of(thing))
         for agent in (*declared.agents.values(), *self._filled_default(declared)):
-            if plan.note(change_of("agent", self._agents.get(agent.id), agent)):
+            change = change_of("agent", self._agents.get(agent.id), agent)
+            if plan.note(change) or self._sealed.shows_secrets(agent.id):
                 plan.agents.append(agent)
         for binding in declared.bindings.values():
             if plan.note(change_of("binding", self._bindings.get(binding.id), binding)):
                 plan.bindings.append(binding)
         return plan
+
+    def _written(
+        self, agents: Iterable[Agent]
+    ) -> tuple[Sequence[AgentRecord], Sequence[SecretChange]]:
+        """Return what is to be stored of agents, and what of their secret values."""
+        records: list[AgentRecord] = []
+        changes: list[SecretChange] = []
+        for agent in agents:
+            record, sealed = self._sealed.write(agent)
+            records.append(record)
+            changes += sealed
+        return records, changes
 
     def _stored_items(self) -> Iterator[CatalogueItem]:
         return map(item_of, self._shelf.things())
@@ -206,8 +222,8 @@ class AgentDirectory:
             default = self._agents.get(DEFAULT_AGENT_ID)
             model = self._shelf.models.get(self._awaiting)
             if default is not None and model is not None:
-                filled = [_agent_record(each) for each in self._choosing(default, model.id)]
-                await self._catalogue.apply(filled, [])
+                filled, sealed = self._written(self._choosing(default, model.id))
+                await self._catalogue.apply(filled, [], secrets=sealed)
                 await self.reload()
 
     def _check(self, declared: Declared, faults: Sequence[FieldFault]) -> None:
@@ -277,20 +293,6 @@ def _repeated(items: Mapping[str, Agent | Binding]) -> list[FieldFault]:
             faults.append(FieldFault(f"{path}.id", "unique in the request", f"{item.id!r} twice"))
         seen.add(item.id)
     return faults
-
-
-def _agent(record: AgentRecord) -> Agent:
-    return Agent.from_document(record.document, revision=record.revision)
-
-
-def _agent_record(agent: Agent) -> AgentRecord:
-    return AgentRecord(
-        id=agent.id,
-        name=agent.name,
-        runner_id=agent.runner_id,
-        document=agent.to_document(),
-        enabled=agent.enabled,
-    )
 
 
 def _binding(record: BindingRecord) -> Binding:

@@ -1,6 +1,7 @@
 """Tests of `host_service.runs.explaining`, on real stores and with a real runner."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -93,7 +94,7 @@ async def test_ended_run_is_explained_from_what_is_stored(
     ]
     await directory.apply(Declared.of([an_agent(config_json=config)], bindings))
     told = await explained(orchestrator, explaining)
-    assert runner.requests[0].context.config_json == config
+    assert json.loads(runner.requests[0].context.config_json) == json.loads(config)
     assert told.run == await stores.ledger.get(told.run.run_id)
     assert told.event is not None
     assert told.event.run_id == told.run.run_id
