@@ -28,6 +28,8 @@ _ENTRY = "runmesh.admin.v1.SecretEntry"
 # What the contract calls "Required": checked here because only here the line is known.
 _REQUIRED = {
     "runmesh.admin.v1.Agent": ("id", "runner_id"),
+    "runmesh.admin.v1.ApprovalRule": ("action",),
+    "runmesh.admin.v1.ApprovalCondition": ("field", "equals"),
     "runmesh.admin.v1.Binding": ("id", "agent_id", "event_types"),
     "runmesh.admin.v1.BindingFilter": ("field", "equals"),
     "runmesh.admin.v1.Model": ("id", "kind", "provider", "model_name"),
