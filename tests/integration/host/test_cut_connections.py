@@ -96,7 +96,7 @@ async def test_five_hundred_readers_whose_connections_break_leave_nothing(
             ]
             for _ in range(AT_ONCE):
                 await opened.acquire()
-            assert (await load_of(caller, host)).readers > base.readers
+            assert (await load_of(caller, host)).readers > AT_ONCE // 2
             network.cut()
             # It takes a fifth of a second, which is how long the runs that go on have to go.
             await eventually(partial(_is_back, caller, host, base))
@@ -111,7 +111,9 @@ async def _is_back(caller: Caller, host: HostProcess, base: Load) -> bool:
     """Whether a host has no more open than before."""
     load = await load_of(caller, host)
     return (
-        (load.runs, load.calls, load.readers) == (base.runs, base.calls, base.readers)
+        load.runs <= base.runs
+        and load.calls <= base.calls
+        and load.readers <= base.readers
         and load.tasks <= base.tasks + SPARE
         and load.descriptors <= base.descriptors + SPARE
     )
