@@ -42,6 +42,9 @@ ALLOWED = {
     "ListKnowledgeBases": READERS,
     "GetPolicy": READERS,
     "ListPolicies": READERS,
+    "ListActions": READERS,
+    "GetAction": READERS,
+    "ExplainRun": READERS,
     "GetHost": READERS,
 }
 KEYED = [
