@@ -42,6 +42,9 @@ from stores.state import StateEntry
 
 _log = logging.getLogger("runmesh.runs")
 
+# A run at its deadline is told to be so within 250 ms.
+_LAST_FILES_SECONDS = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
@@ -321,20 +324,26 @@ class Delivery:
     async def settle_last(self, outcome: Outcome) -> Outcome:
         """Store the files in messages that the end completes.
 
+        A run that did not end well waits for no slow store: what it said stays as it was shown.
+
         Returns:
             The outcome, or a failure in the place of a good one where a file could not be stored.
         """
         artifacts, completed = self._artifacts, outcome.completed
         if artifacts is None:
             return outcome
+        patience = None if completed is not None else _LAST_FILES_SECONDS
         try:
-            if completed is not None and has_artifacts(completed.message):
-                await artifacts.settle_message(completed.message)
-            for message in self.progress.messages():
-                if message.parts:
-                    await artifacts.settle_parts(message.parts)
+            async with asyncio.timeout(patience):
+                if completed is not None and has_artifacts(completed.message):
+                    await artifacts.settle_message(completed.message)
+                for message in self.progress.messages():
+                    if message.parts:
+                        await artifacts.settle_parts(message.parts)
         except RunFault as fault:
             return fault.outcome() if completed is not None else outcome
+        except TimeoutError:
+            return outcome
         return outcome
 
     def last_words(self, outcome: Outcome, *, course: str | None = None) -> LastWords:

@@ -390,6 +390,19 @@ async def test_failing_store_does_not_change_what_a_run_failed_of(
     assert record.failure.code == "runner.crashed"
 
 
+async def test_run_at_its_deadline_waits_for_no_slow_store(
+    stores: Stores, services: RunServices, orchestrator: Orchestrator
+) -> None:
+    run = await speaking(stores, services, orchestrator, artifacts=Gated(stores))
+    part = types_pb2.ContentPart(inline=content())
+    await run.sends(result_pb2.MessageDelta(parts=[part]))
+    async with asyncio.timeout(2):
+        record = await run.ends(RunFault("runner.timeout", "too late").outcome())
+    assert record.status is RunStatus.TIMED_OUT
+    whole, _ = await run.stored()
+    assert whole.message_completed.message.parts == [part]
+
+
 async def test_run_without_a_conversation_shows_what_it_made_and_what_its_event_brought(
     stores: Stores, services: RunServices, orchestrator: Orchestrator
 ) -> None:
