@@ -44,6 +44,8 @@ agents:
 - id: wide
   runner_id: "plugin:acme/reader/default"
   resources: {history_beyond_conversation: true}
+policies:
+- {workspace_id: french, instructions: "Answer in French."}
 limits:
   page_item_text_bytes: 20000
 """
@@ -231,6 +233,10 @@ async def test_run_reads_its_instructions(reader: Caller) -> None:
         "fragments": [{"source": "config.style", "text": "Briefly."}],
     }
     assert await read(reader, "prompt", ("GetPrompt", {}), agent_id="wide") == [{}]
+    (there,) = await read(
+        reader, "prompt", ("GetPrompt", {}), agent_id="wide", workspace_id="french"
+    )
+    assert there == {"fragments": [{"source": "workspace", "text": "Answer in French."}]}
 
 
 async def test_caller_pages_through_a_conversation(reader: Caller) -> None:
