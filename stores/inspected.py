@@ -21,6 +21,8 @@ class DatabaseReport:
         lost_hosts: The ids of the hosts that ended without saying so, and still have runs that did
             not end.
         secret_key_ids: The ids of the keys that its secrets are encrypted with.
+        awaiting_actions: How many actions wait for somebody's approval.
+        oldest_awaiting_seconds: How long the oldest of them has waited; 0 without any.
     """
 
     engine: str
@@ -31,6 +33,8 @@ class DatabaseReport:
     living_hosts: tuple[str, ...]
     lost_hosts: tuple[str, ...]
     secret_key_ids: tuple[str, ...]
+    awaiting_actions: int = 0
+    oldest_awaiting_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

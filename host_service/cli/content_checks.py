@@ -25,6 +25,7 @@ _LARGE_WAL = 256 * _MEBIBYTE
 _CLOCKS_DIFFER_SECONDS = 1.0
 _CLOCKS_FAR_SECONDS = 5.0
 _NAMED = 3
+_DAY_SECONDS = 86_400
 
 
 def check_database(url: str, blobs_url: str | None, key_file: Path) -> Findings:
@@ -45,6 +46,7 @@ def check_database(url: str, blobs_url: str | None, key_file: Path) -> Findings:
     yield fine("database", f"{report.engine} answers, schema revision {state.newest}")
     yield from _check_files(report)
     yield from _check_hosts(report)
+    yield from _check_actions(report)
     yield from _check_clocks(report)
     yield from _check_secrets(report, key_file)
     yield from _check_blobs(url, blobs_url)
@@ -77,6 +79,14 @@ def _check_hosts(report: DatabaseReport) -> Findings:
     if report.lost_hosts:
         told = f"{len(report.lost_hosts)} hosts ended in the middle of runs"
         yield warning("database", told, "start a host on it: it ends these runs")
+
+
+def _check_actions(report: DatabaseReport) -> Findings:
+    if report.awaiting_actions:
+        days = int(report.oldest_awaiting_seconds // _DAY_SECONDS)
+        since = f", the oldest for {days} days" if days else ""
+        told = f"{report.awaiting_actions} wait for somebody's approval{since}"
+        yield warning("actions", told, "'runmesh actions list --status awaiting_approval'")
 
 
 def _check_clocks(report: DatabaseReport) -> Findings:

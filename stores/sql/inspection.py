@@ -12,11 +12,21 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
+from stores.actions import ActionStatus
 from stores.blobs.names import BlobName
 from stores.inspected import BlobsReport, DatabaseReport
 from stores.sql.connection import Connection, Database, Row
 from stores.sql.opening import open_blob_store, open_database
-from stores.sql.tables import artifacts, blobs, hosts, is_active, runs, secrets
+from stores.sql.tables import (
+    actions,
+    artifacts,
+    blobs,
+    hosts,
+    is_active,
+    is_open_action,
+    runs,
+    secrets,
+)
 from stores.sql.values import microseconds
 
 T = TypeVar("T")
@@ -39,6 +49,10 @@ _LOST_HOSTS = (
     .order_by(runs.c.host_id)
 )
 _NEWEST = sa.select(sa.func.max(runs.c.created_at))
+_AWAITING = sa.select(sa.func.count(), sa.func.min(actions.c.requested_at)).where(
+    is_open_action,
+    actions.c.status == sa.literal_column(str(int(ActionStatus.AWAITING_APPROVAL))),
+)
 _SECRET_KEYS = sa.select(secrets.c.key_id).distinct().order_by(secrets.c.key_id)
 _COUNT_ARTIFACTS = sa.select(sa.func.count()).select_from(artifacts)
 _SIZE = sa.select(sa.func.coalesce(sa.func.sum(blobs.c.size_bytes), 0))
@@ -66,6 +80,7 @@ def _inspect(database: Database, connection: Connection) -> DatabaseReport:
     ahead = None if now_there is None else now_there / _SECOND - now_here
     now = {"now": microseconds("clock", "now", datetime.now(UTC))}
     newest = connection.all(_NEWEST, {})[0][0]
+    awaiting, oldest = connection.all(_AWAITING, {})[0]
     return DatabaseReport(
         engine=state.engine,
         faults=state.faults,
@@ -75,6 +90,8 @@ def _inspect(database: Database, connection: Connection) -> DatabaseReport:
         living_hosts=_firsts(connection.all(_LIVING_HOSTS, now)),
         lost_hosts=_firsts(connection.all(_LOST_HOSTS, now)),
         secret_key_ids=_firsts(connection.all(_SECRET_KEYS, {})),
+        awaiting_actions=awaiting,
+        oldest_awaiting_seconds=max(0.0, time() - oldest / _SECOND) if oldest else 0.0,
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from stores import open_stores
+from stores.actions import ActionStatus
 from stores.errors import StoreUnavailable
 from stores.inspection import inspect_blobs, inspect_database
 from stores.records import ArtifactHeader
@@ -14,6 +15,7 @@ from stores.schema import migrate, read_schema_state
 from stores.secret_keys import new_secret_key, parse_secret_keys
 from stores.secrets import SecretOwner
 from tests.conformance.stores.samples import NOON, accepted
+from tests.conformance.stores.test_actions import an_action, entry_of
 
 
 async def _chunks(content: bytes) -> AsyncIterator[bytes]:
@@ -49,6 +51,21 @@ async def test_hosts_runs_from_the_future_and_keys_are_seen(database_url: str) -
     assert report.lost_hosts == ("forgotten", "gone")
     assert 3_500 < report.newest_ahead_seconds <= 3_600
     assert report.secret_key_ids == (keys.newest.id,)
+
+
+async def test_actions_that_wait_for_approval_are_counted(database_url: str) -> None:
+    stores = await open_stores(database_url)
+    await accepted(stores, "run-1")
+    now = datetime.now(UTC)
+    for number, status in enumerate(ActionStatus):
+        asked = now - timedelta(hours=number)
+        action = an_action(f"action-{number}", status=status, requested_at=asked)
+        await stores.actions.put(action, entry=entry_of)
+    await stores.close()
+    report = inspect_database(database_url)
+    assert report.awaiting_actions == 1
+    hours = list(ActionStatus).index(ActionStatus.AWAITING_APPROVAL)
+    assert abs(report.oldest_awaiting_seconds - hours * 3_600) < 60
 
 
 async def test_lost_and_cut_blobs_are_named(database_url: str, tmp_path: Path) -> None:

@@ -84,6 +84,14 @@ def test_large_log_damage_and_lost_hosts_are_told() -> None:
     assert "1024 MiB" in told[1].told
 
 
+def test_actions_that_wait_for_somebody_are_told() -> None:
+    assert [*content_checks._check_actions(a_report())] == []
+    waiting = a_report(awaiting_actions=3, oldest_awaiting_seconds=2.5 * 86_400)
+    (found,) = content_checks._check_actions(waiting)
+    assert found.level is Level.WARNING
+    assert found.told == "3 wait for somebody's approval, the oldest for 2 days"
+
+
 def test_missing_key_of_a_secret_is_named_and_no_key_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
