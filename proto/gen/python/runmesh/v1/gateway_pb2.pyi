@@ -64,31 +64,44 @@ class _FollowUpEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FollowUp.Val
     FOLLOW_UP_UNSPECIFIED: _FollowUp.ValueType  # 0
     """Not set: as the agent's policy says."""
     FOLLOW_UP_QUEUE: _FollowUp.ValueType  # 1
-    """It waits for its turn. The default for stateful runners."""
+    """It waits until everything of its session that came before it has ended. The default for stateful runners."""
     FOLLOW_UP_PARALLEL: _FollowUp.ValueType  # 2
-    """It runs beside. The default for other runners."""
+    """It runs beside. The default for other runners; not for stateful ones."""
     FOLLOW_UP_STEER: _FollowUp.ValueType  # 3
-    """It is handed to the active run. Needs the capability `steering`."""
+    """It is handed to the active run, which answers it: the call that brought it is answered with that run and its results from
+    then on. Its own run ends when it was taken up, with `steered_into` set; what was not taken up by the end of the
+    active run goes as a run of its own. Needs the capability `steering`.
+    """
     FOLLOW_UP_INTERRUPT: _FollowUp.ValueType  # 4
-    """The active run is interrupted; this one starts when that has ended."""
+    """What is under way is interrupted; this one starts when that has ended. So are earlier messages that came to interrupt
+    and still wait: the latest counts.
+    """
     FOLLOW_UP_REJECT: _FollowUp.ValueType  # 5
-    """It is refused with SESSION_BUSY."""
+    """It is refused with SESSION_BUSY, and nothing is stored of it: its redelivery is tried anew."""
 
 class FollowUp(_FollowUp, metaclass=_FollowUpEnumTypeWrapper):
-    """What happens to a message whose session is busy."""
+    """What happens to a message whose session is busy: has runs, under way or waiting, that have not ended. An agent's policy
+    is for `message.received`; other events go by the default of the agent's runner. An event without a conversation finds no
+    session busy.
+    """
 
 FOLLOW_UP_UNSPECIFIED: FollowUp.ValueType  # 0
 """Not set: as the agent's policy says."""
 FOLLOW_UP_QUEUE: FollowUp.ValueType  # 1
-"""It waits for its turn. The default for stateful runners."""
+"""It waits until everything of its session that came before it has ended. The default for stateful runners."""
 FOLLOW_UP_PARALLEL: FollowUp.ValueType  # 2
-"""It runs beside. The default for other runners."""
+"""It runs beside. The default for other runners; not for stateful ones."""
 FOLLOW_UP_STEER: FollowUp.ValueType  # 3
-"""It is handed to the active run. Needs the capability `steering`."""
+"""It is handed to the active run, which answers it: the call that brought it is answered with that run and its results from
+then on. Its own run ends when it was taken up, with `steered_into` set; what was not taken up by the end of the
+active run goes as a run of its own. Needs the capability `steering`.
+"""
 FOLLOW_UP_INTERRUPT: FollowUp.ValueType  # 4
-"""The active run is interrupted; this one starts when that has ended."""
+"""What is under way is interrupted; this one starts when that has ended. So are earlier messages that came to interrupt
+and still wait: the latest counts.
+"""
 FOLLOW_UP_REJECT: FollowUp.ValueType  # 5
-"""It is refused with SESSION_BUSY."""
+"""It is refused with SESSION_BUSY, and nothing is stored of it: its redelivery is tried anew."""
 Global___FollowUp: _TypeAlias = FollowUp  # noqa: Y015
 
 class _RunStatus:
@@ -150,7 +163,9 @@ class DispatchRequest(_message.Message):
     on_disconnect: Global___OnDisconnect.ValueType
     """Optional. Default ON_DISCONNECT_CONTINUE."""
     follow_up: Global___FollowUp.ValueType
-    """Optional. Instead of the agent's policy, for this event."""
+    """Optional. Instead of the agent's policy, for this event, of whatever type. INVALID_ARGUMENT for what the agent's runner
+    cannot do.
+    """
     @_builtins.property
     def event(self) -> _event_pb2.EventEnvelope:
         """Required. The event."""
@@ -249,7 +264,7 @@ class SubmitEventRequest(_message.Message):
     agent_id: _builtins.str
     """Optional. Run this agent, whatever the bindings say. Up to 255 bytes."""
     follow_up: Global___FollowUp.ValueType
-    """Optional. Instead of the agent's policy, for this event."""
+    """Optional. As in DispatchRequest."""
     @_builtins.property
     def event(self) -> _event_pb2.EventEnvelope:
         """Required. The event."""
@@ -854,7 +869,9 @@ class Run(_message.Message):
     replay_of: _builtins.str
     """Optional. The run that this one replays."""
     steered_into: _builtins.str
-    """Optional. The run that took the event up instead, under follow-up policy `steer`."""
+    """Optional. The run that the event was handed to, under follow-up policy `steer`: it may yet take it up while this one is
+    ACCEPTED, and took it up once this one is COMPLETED.
+    """
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """Required. When it was accepted."""

@@ -394,15 +394,16 @@ class HostAPIServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PullSteering(self, request, context):
-        """Streams follow-up input that arrives for this session while the run is active. One stream a run. Needs the capability
-        `steering`. What is not acknowledged when the run ends becomes a run of its own.
+        """Streams follow-up input that arrives for this session while the run is active, until it ends: first what was not
+        acknowledged, then what comes. One stream a run: a new one ends the one before it. Needs the capability `steering`. What
+        is not acknowledged when the run ends becomes a run of its own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AcknowledgeSteering(self, request, context):
-        """Says that follow-up input was taken up. May be repeated. Needs the capability `steering`.
+        """Says that follow-up input was taken up; answers when that is stored. May be repeated. Needs the capability `steering`.
         Errors: NOT_FOUND for an item of another run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -129,11 +129,12 @@ class HostAPIServiceStub:
     Errors: ALREADY_EXISTS for a key that was used with other content.
     """
     PullSteering: _aio.UnaryStreamMultiCallable[_host_api_pb2.PullSteeringRequest, _host_api_pb2.PullSteeringResponse]
-    """Streams follow-up input that arrives for this session while the run is active. One stream a run. Needs the capability
-    `steering`. What is not acknowledged when the run ends becomes a run of its own.
+    """Streams follow-up input that arrives for this session while the run is active, until it ends: first what was not
+    acknowledged, then what comes. One stream a run: a new one ends the one before it. Needs the capability `steering`. What
+    is not acknowledged when the run ends becomes a run of its own.
     """
     AcknowledgeSteering: _aio.UnaryUnaryMultiCallable[_host_api_pb2.AcknowledgeSteeringRequest, _host_api_pb2.AcknowledgeSteeringResponse]
-    """Says that follow-up input was taken up. May be repeated. Needs the capability `steering`.
+    """Says that follow-up input was taken up; answers when that is stored. May be repeated. Needs the capability `steering`.
     Errors: NOT_FOUND for an item of another run.
     """
 
@@ -379,8 +380,9 @@ class HostAPIServiceServicer:
         request: _host_api_pb2.PullSteeringRequest,
         context: _aio.ServicerContext[_host_api_pb2.PullSteeringRequest, _abc.AsyncIterator[_host_api_pb2.PullSteeringResponse]],
     ) -> _abc.AsyncIterator[_host_api_pb2.PullSteeringResponse]:
-        """Streams follow-up input that arrives for this session while the run is active. One stream a run. Needs the capability
-        `steering`. What is not acknowledged when the run ends becomes a run of its own.
+        """Streams follow-up input that arrives for this session while the run is active, until it ends: first what was not
+        acknowledged, then what comes. One stream a run: a new one ends the one before it. Needs the capability `steering`. What
+        is not acknowledged when the run ends becomes a run of its own.
         """
 
     def AcknowledgeSteering(
@@ -388,7 +390,7 @@ class HostAPIServiceServicer:
         request: _host_api_pb2.AcknowledgeSteeringRequest,
         context: _aio.ServicerContext[_host_api_pb2.AcknowledgeSteeringRequest, _abc.Awaitable[_host_api_pb2.AcknowledgeSteeringResponse]],
     ) -> _abc.Awaitable[_host_api_pb2.AcknowledgeSteeringResponse]:
-        """Says that follow-up input was taken up. May be repeated. Needs the capability `steering`.
+        """Says that follow-up input was taken up; answers when that is stored. May be repeated. Needs the capability `steering`.
         Errors: NOT_FOUND for an item of another run.
         """
 
