@@ -149,6 +149,8 @@ class Limits:
             "event_bytes": self.event_bytes,
             "config_bytes": self.config_bytes,
             "page_bytes": self.page_bytes,
+            # Beside its text, an item has what else is in a message.
+            "page_item_text_bytes": self.page_item_text_bytes + self.result_bytes,
             "range_bytes": self.range_bytes,
             "chunk_bytes": self.chunk_bytes,
             "state_value_bytes": self.state_value_bytes,

@@ -74,6 +74,7 @@ def test_what_makes_no_sense_is_refused_by_name_and_rule(
         {"event_bytes": 16 * MIB},
         {"config_bytes": 16 * MIB},
         {"page_bytes": 16 * MIB},
+        {"page_item_text_bytes": 15 * MIB},
         {"message_characters": 4 * MIB},
     ],
 )
