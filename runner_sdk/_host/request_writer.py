@@ -29,7 +29,7 @@ class RequestWriter:
             await self._core.send_serialized_message(request.SerializeToString())
         except (aio.AioRpcError, aio.InternalError):
             return False
-        return not self._call.done()
+        return True
 
     async def end(self) -> None:
         """Says that this was all."""

@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 from runmesh.v1 import host_api_pb2 as api
 
 from runner_sdk import Result, RunContext, agent_runner
+from runner_sdk._blocking import Blocking
 from runner_sdk.testing import StandInHost
 from tests.unit.runner_sdk.loopback import serving
 
@@ -190,3 +192,30 @@ async def test_a_caller_that_leaves_ends_what_plain_code_waits_for() -> None:
         assert await asyncio.to_thread(ended.wait, 5)
         await host.server._runs.ended()
         assert host.server.active_runs == 0
+
+
+async def test_a_wait_is_cancelled_before_the_loop_has_even_begun_it() -> None:
+    blocking = Blocking(asyncio.get_running_loop())
+    begun: list[bool] = []
+    outcome: list[BaseException] = []
+
+    async def call() -> None:
+        begun.append(True)
+
+    def wait() -> None:
+        try:
+            blocking.on(call())
+        except BaseException as error:  # noqa: BLE001 - what it is, is the question
+            outcome.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    # The loop stands still meanwhile: the call cannot begin.
+    while thread.ident not in blocking._waits:
+        time.sleep(0.001)  # noqa: ASYNC251 - see above
+    assert blocking.cancel(thread.ident)
+    await asyncio.to_thread(thread.join, 5)
+
+    assert [type(error) for error in outcome] == [asyncio.CancelledError]
+    assert begun == []
+    assert not blocking.cancel(thread.ident)

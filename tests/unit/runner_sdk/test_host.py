@@ -16,6 +16,7 @@ from runmesh.v1 import host_api_pb2 as api
 from runner_sdk import HostCallError, Result, RunContext, agent_runner, errors
 from runner_sdk._host.calls import REPEATABLE
 from runner_sdk._listen import is_private
+from runner_sdk._status import refusal
 from tests.unit.runner_sdk.loopback import a_host_api, a_run, serving
 
 
@@ -495,6 +496,30 @@ async def test_a_stream_that_is_left_early_is_over_for_the_host() -> None:
         async for _ in ctx.host.stream("StreamArtifact", request):
             break
         await asyncio.wait_for(ended.wait(), 2)
+
+
+async def test_a_stream_that_has_begun_is_never_begun_again() -> None:
+    begun = 0
+    too_fast = refusal(
+        grpc.StatusCode.RESOURCE_EXHAUSTED, "RATE_LIMITED", "too fast", retry_after_seconds=0.01
+    )
+
+    async def breaks(_: Any, context: Any) -> None:
+        nonlocal begun
+        begun += 1
+        await context.write(api.StreamArtifactResponse(data=b"x"))
+        await context.abort_with_status(too_fast)
+
+    async with (
+        a_host_api({"StreamArtifact": breaks}) as address,
+        a_run(address=address) as (_, ctx),
+    ):
+        stream = ctx.host.stream("StreamArtifact", api.StreamArtifactRequest(artifact_id="a"))
+        assert (await anext(stream)).data == b"x"
+        with pytest.raises(errors.RateLimited):
+            await anext(stream)
+
+    assert begun == 1
 
 
 async def test_a_stream_is_read_no_faster_than_it_is_iterated_over() -> None:
