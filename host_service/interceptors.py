@@ -22,14 +22,12 @@ from host_service.capabilities.gate import Gate
 from host_service.errors import (
     HostError,
     NotImplementedHere,
-    Overloaded,
     Unauthenticated,
-    Unavailable,
 )
 from host_service.status import abort
+from host_service.store_failures import STORE_FAILURES, meaning_of
 from host_service.telemetry import Telemetry
 from host_service.unreadable import require_readable, tolerant_deserializer
-from stores.errors import StoreClosed, StoreOverloaded, StoreUnavailable
 
 if TYPE_CHECKING:
     # A generic to mypy alone.
@@ -205,9 +203,9 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                 await abort(context, error)
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
-            except (StoreUnavailable, StoreOverloaded, StoreClosed) as error:
+            except STORE_FAILURES as error:
                 _log.warning("%s cannot be served now: %s", method, error)
-                await abort(context, _meaning(error))
+                await abort(context, meaning_of(error))
             except Exception:  # noqa: BLE001 - whatever it is, the caller hears of it in fixed words
                 _log.exception("%s failed", method)
                 await abort(
@@ -219,13 +217,6 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                     self._idle.set()
 
         return make(edge, read, handler.response_serializer)  # type: ignore[no-any-return]
-
-
-def _meaning(error: StoreUnavailable | StoreOverloaded | StoreClosed) -> HostError:
-    # What the store says may name the database and where it is: that is for the log.
-    if isinstance(error, StoreOverloaded):
-        return Overloaded("more waits to be stored than may", retry_after_seconds=1)
-    return Unavailable("the database is away for now; try again", retry_after_seconds=1)
 
 
 def _text_metadata(context: Context) -> Mapping[str, str]:

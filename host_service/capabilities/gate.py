@@ -26,6 +26,7 @@ from host_service.errors import (
     RateLimited,
     Unauthorized,
 )
+from host_service.store_failures import STORE_FAILURES, meaning_of
 from host_service.validation import Validator
 from host_service.validation.violation import Violation
 from stores.audit import Audit, AuditOutcome, AuditRecord
@@ -167,6 +168,10 @@ class Gate:
             outcome, reason = AuditOutcome.DONE, ""
         except HostError as error:
             outcome, reason = _outcome(error), error.reason
+            raise
+        except STORE_FAILURES as error:
+            told = meaning_of(error)
+            outcome, reason = _outcome(told), told.reason
             raise
         except asyncio.CancelledError:
             if access.ended is None:

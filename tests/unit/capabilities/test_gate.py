@@ -28,6 +28,7 @@ from host_service.limits import Limits
 from host_service.validation import Validator
 from stores import Stores
 from stores.audit import AuditOutcome, AuditQuery, AuditRecord
+from stores.errors import BlobLost, StoreClosed, StoreOverloaded, StoreUnavailable
 from stores.records import Acceptance
 from tests.conformance.stores.samples import a_run
 
@@ -218,15 +219,19 @@ async def test_run_that_is_too_fast_costs_no_other_run_anything(stores: Stores) 
 
 
 @pytest.mark.parametrize(
-    ("error", "outcome"),
+    ("error", "outcome", "reason"),
     [
-        (NotFound("state", "k"), AuditOutcome.REFUSED),
-        (Unavailable("away"), AuditOutcome.FAILED),
-        (RuntimeError("broken"), AuditOutcome.FAILED),
+        (NotFound("state", "k"), AuditOutcome.REFUSED, "NOT_FOUND"),
+        (Unavailable("away"), AuditOutcome.FAILED, "UNAVAILABLE"),
+        (RuntimeError("broken"), AuditOutcome.FAILED, "RUNTIME_ERROR"),
+        (StoreUnavailable("away"), AuditOutcome.FAILED, "UNAVAILABLE"),
+        (StoreClosed(), AuditOutcome.FAILED, "UNAVAILABLE"),
+        (StoreOverloaded("full"), AuditOutcome.REFUSED, "OVERLOADED"),
+        (BlobLost("b", "is gone"), AuditOutcome.FAILED, "RUNTIME_ERROR"),
     ],
 )
 async def test_what_a_capability_ends_with_is_written_down(
-    world: World, error: Exception, outcome: AuditOutcome
+    world: World, error: Exception, outcome: AuditOutcome, reason: str
 ) -> None:
     async def fail(_access: RunAccess, _request: object) -> None:
         raise error
@@ -234,8 +239,7 @@ async def test_what_a_capability_ends_with_is_written_down(
     with pytest.raises(type(error)):
         await world.gate.answer("SetState", world.access, set_state(), fail)
     (row,) = await world.rows()
-    assert row.outcome is outcome
-    assert row.reason == (error.reason if isinstance(error, HostError) else "RUNTIME_ERROR")
+    assert (row.outcome, row.reason) == (outcome, reason)
 
 
 @pytest.mark.parametrize(("too_late", "told"), [(False, Unauthenticated), (True, DeadlineExceeded)])
