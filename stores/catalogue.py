@@ -72,6 +72,7 @@ class Catalogue(Protocol):
         *,
         secrets: Sequence[SecretChange] = (),
         keys: Sequence[ApiKeyRecord] = (),
+        expected_revision: int | None = None,
     ) -> Future[Applied]:
         """Store several records in one transaction: items first, then agents, then bindings.
 
@@ -82,12 +83,15 @@ class Catalogue(Protocol):
             secrets: Secrets to be stored or deleted with them.
             keys: API keys, each new or in place of the one with its id, whose times of making and
                 last use stay.
+            expected_revision: The revision that the catalogue must have now, so that nobody changed
+                what the writer went by; `None` for any.
 
         Raises:
             InvalidRecord: At once; a field cannot be stored, or an id is given twice.
             ValueTooLarge, SecretKeyUnusable: At once, as `Secrets.put`.
             MissingReference: The agent of a binding is neither stored nor among the agents.
             AlreadyExists: The hash of a key is taken by another.
+            RevisionConflict: The catalogue has another revision than expected.
         """
 
     def delete_agent(self, agent_id: str) -> Future[bool]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -25,14 +26,18 @@ from host_service.catalogue.documents import item_of
 from host_service.catalogue.model import CHAT
 from host_service.catalogue.secret_plan import SecretPlan
 from host_service.catalogue.shelf import Shelf
-from host_service.errors import BindingConflict, FieldFault, InvalidArgument, NotFound
+from host_service.errors import BindingConflict, Conflict, FieldFault, InvalidArgument, NotFound
 from stores.catalogue import Catalogue
+from stores.errors import RevisionConflict
 from stores.keys import ApiKeys
 from stores.records import AgentRecord, BindingRecord, CatalogueItem, CatalogueKind
 from stores.secrets import SecretChange, Secrets
 
 DEFAULT_AGENT_ID = "default"
 DEFAULT_BINDING_ID = "default-messages"
+
+# Another host may change the catalogue between the look at it and the write.
+_ATTEMPTS = 5
 
 
 class AgentDirectory:
@@ -101,6 +106,16 @@ class AgentDirectory:
         enabled = {agent.id for agent in agents if agent.enabled}
         self._index = BindingIndex(binding for binding in bindings if binding.agent_id in enabled)
 
+    async def seal_old(self) -> None:
+        """Seal the secret values of agents that were stored before values were sealed."""
+        async with self._changing:
+            await self.reload()
+            old = [self._agents[agent_id] for agent_id in sorted(self._sealed.old)]
+            if old:
+                agents, sealed = self._written(old)
+                await self._catalogue.apply(agents, [], secrets=sealed)
+                await self.reload()
+
     async def ensure_default(self, runner_id: str) -> None:
         """On the first start, create one agent on this runner, with a binding for every message."""
         if await self._catalogue.revision() == 0:
@@ -145,25 +160,35 @@ class AgentDirectory:
         Raises:
             InvalidArgument: Objects break rules; every fault of each of them is named.
             BindingConflict: Two bindings would match alike.
+            Conflict: Others changed the catalogue each time before this was done.
         """
         async with self._changing:
+            for _ in range(_ATTEMPTS):
+                with suppress(RevisionConflict):
+                    return await self._apply(declared, dry_run=dry_run)
+        raise Conflict("others change the catalogue all the time: apply again")
+
+    async def _apply(self, declared: Declared, *, dry_run: bool) -> Outcome:
+        # Read before all else: whatever another host changes from here on is noticed.
+        revision = await self._catalogue.revision()
+        await self.reload()
+        secrets = await SecretPlan(self._secrets).add(declared.tool_servers, declared.secrets)
+        keys = KeyPlan(await self._keys.list(), now=self._clock())
+        for path, key in declared.keys.items():
+            keys.add(key, path)
+        self._check(declared, [*secrets.faults, *keys.faults])
+        plan = self._plan(declared, secrets)
+        if not dry_run:
+            agents, sealed = self._written(plan.agents)
+            await self._catalogue.apply(
+                agents,
+                [_binding_record(binding) for binding in plan.bindings],
+                plan.items,
+                secrets=[*secrets.changes, *sealed],
+                keys=keys.records,
+                expected_revision=revision,
+            )
             await self.reload()
-            secrets = await SecretPlan(self._secrets).add(declared.tool_servers, declared.secrets)
-            keys = KeyPlan(await self._keys.list(), now=self._clock())
-            for path, key in declared.keys.items():
-                keys.add(key, path)
-            self._check(declared, [*secrets.faults, *keys.faults])
-            plan = self._plan(declared, secrets)
-            if not dry_run:
-                agents, sealed = self._written(plan.agents)
-                await self._catalogue.apply(
-                    agents,
-                    [_binding_record(binding) for binding in plan.bindings],
-                    plan.items,
-                    secrets=[*secrets.changes, *sealed],
-                    keys=keys.records,
-                )
-                await self.reload()
         return Outcome(
             (*plan.changes, *keys.changes), declared.warnings(plan.shelf, self._schema_of)
         )

@@ -23,7 +23,7 @@ from stores.records import (
     CatalogueKind,
 )
 from stores.secrets import SecretChange
-from stores.sql.catalogue_revision import grow_revision
+from stores.sql.catalogue_revision import check_revision, grow_revision
 from stores.sql.catalogue_rows import (
     agent_record,
     agent_row,
@@ -133,6 +133,7 @@ class SqlCatalogue:
         *,
         secrets: Sequence[SecretChange] = (),
         keys: Sequence[ApiKeyRecord] = (),
+        expected_revision: int | None = None,
     ) -> Future[Applied]:
         """Store several records in one transaction; see the protocol."""
         coming = _Coming(
@@ -152,6 +153,7 @@ class SqlCatalogue:
 
         def work(connection: Connection) -> Applied:
             # Whatever refuses comes before whatever writes.
+            check_revision(connection, expected_revision)
             check_keys(connection, key_rows)
             applied = _write(connection, coming, now)
             if change_secrets(connection):

@@ -1,12 +1,19 @@
 """The promises of one apply of records, secrets and keys: all of it or nothing."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
 from stores import Stores, open_stores
-from stores.errors import AlreadyExists, InvalidRecord, SecretKeyUnusable, ValueTooLarge
+from stores.errors import (
+    AlreadyExists,
+    InvalidRecord,
+    RevisionConflict,
+    SecretKeyUnusable,
+    ValueTooLarge,
+)
 from stores.records import CatalogueItem, CatalogueKind
 from stores.secret_keys import new_secret_key, parse_secret_keys
 from stores.secrets import Secret, SecretChange, SecretOwner
@@ -83,3 +90,36 @@ async def test_what_cannot_be_stored_is_told_at_once(stores: Stores, database_ur
     with pytest.raises(SecretKeyUnusable):
         _ = without_keys.catalogue.apply([], [], secrets=[setting("s")])
     await without_keys.close()
+
+
+async def test_apply_goes_by_the_revision_that_was_read(stores: Stores) -> None:
+    await stores.catalogue.apply([an_agent()], [], expected_revision=0)
+    for stale in (0, 2):
+        with pytest.raises(RevisionConflict, match=f"has revision 1, not {stale}"):
+            await stores.catalogue.apply(
+                [an_agent("other")], [], [ITEM], keys=[a_key()], expected_revision=stale
+            )
+    assert [agent.id for agent in await stores.catalogue.list_agents()] == ["agent"]
+    assert await stores.keys.list() == []
+    await stores.catalogue.apply([an_agent("other")], [], expected_revision=1)
+    assert await stores.catalogue.revision() == 2
+
+
+async def test_one_of_two_processes_at_one_revision_wins(stores: Stores, database_url: str) -> None:
+    await stores.catalogue.apply([an_agent()], [])
+    other = await open_stores(database_url)
+    try:
+        for revision in range(1, 11):
+            outcomes = await asyncio.gather(
+                *(
+                    each.catalogue.apply(
+                        [], [a_binding(f"{name}-{revision}")], expected_revision=revision
+                    )
+                    for name, each in (("a", stores), ("b", other))
+                ),
+                return_exceptions=True,
+            )
+            assert sum(isinstance(each, RevisionConflict) for each in outcomes) == 1, outcomes
+            assert len(await stores.catalogue.list_bindings()) == revision
+    finally:
+        await other.close()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,15 @@ from host_service.agents.agent import Agent
 from host_service.agents.binding import Binding
 from host_service.agents.changes import Change
 from host_service.agents.directory import AgentDirectory
-from host_service.errors import BindingConflict, HostError, InvalidArgument, NoBinding, NotFound
-from stores import Stores
+from host_service.errors import (
+    BindingConflict,
+    Conflict,
+    HostError,
+    InvalidArgument,
+    NoBinding,
+    NotFound,
+)
+from stores import Stores, open_stores
 from tests.unit.agents.directories import apply, directory_over
 from tests.unit.runs.samples import RUNNER, an_agent, an_event
 
@@ -258,3 +266,36 @@ async def test_conflict_that_is_in_the_data_all_the_same_is_told_at_dispatch(
     await directory.reload()
     with pytest.raises(BindingConflict, match="by another way, messages"):
         directory.resolve(an_event())
+
+
+async def test_two_hosts_never_store_bindings_that_tie(stores: Stores, tmp_path: Path) -> None:
+    other = await open_stores(f"sqlite:///{tmp_path / 'stores.db'}")
+    here, there = directory_over(stores), directory_over(other)
+    await apply(here, [an_agent()], [])
+    try:
+        for number in range(5):
+            room = f"room-{number}"
+            outcomes = await asyncio.gather(
+                apply(here, [], [a_binding(f"a-{number}", conversation_id=room)]),
+                apply(there, [], [a_binding(f"b-{number}", conversation_id=room)]),
+                return_exceptions=True,
+            )
+            assert sum(isinstance(each, BindingConflict) for each in outcomes) == 1, outcomes
+    finally:
+        await other.close()
+
+
+async def test_others_who_never_stop_changing_things_are_told_of(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, elsewhere = directory_over(stores), directory_over(stores)
+    reload, numbers = directory.reload, iter(range(100))
+
+    async def changed_meanwhile() -> None:
+        await reload()
+        await apply(elsewhere, [an_agent(id=f"agent-{next(numbers)}")], [])
+
+    monkeypatch.setattr(directory, "reload", changed_meanwhile)
+    with pytest.raises(Conflict, match="apply again"):
+        await apply(directory, [an_agent()], [])
+    assert "helper" not in elsewhere.agents

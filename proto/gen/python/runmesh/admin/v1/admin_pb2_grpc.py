@@ -188,7 +188,7 @@ class AdminServiceServicer:
         """Creates and updates agents, bindings, models, tool servers, knowledge bases, policies and keys, all or none. May be
         repeated: what is there already stays as it is. What an agent names and is not there is a warning of the answer, and no
         error: its runs go without it.
-        Errors: BINDING_CONFLICT when two bindings would match alike.
+        Errors: BINDING_CONFLICT when two bindings would match alike; CONFLICT when others change things all the time meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

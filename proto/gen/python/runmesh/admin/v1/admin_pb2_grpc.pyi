@@ -27,7 +27,7 @@ class AdminServiceStub:
     """Creates and updates agents, bindings, models, tool servers, knowledge bases, policies and keys, all or none. May be
     repeated: what is there already stays as it is. What an agent names and is not there is a warning of the answer, and no
     error: its runs go without it.
-    Errors: BINDING_CONFLICT when two bindings would match alike.
+    Errors: BINDING_CONFLICT when two bindings would match alike; CONFLICT when others change things all the time meanwhile.
     """
     GetAgent: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetAgentRequest, _admin_pb2.GetAgentResponse]
     """Reads one agent. May be repeated.
@@ -123,7 +123,7 @@ class AdminServiceServicer:
         """Creates and updates agents, bindings, models, tool servers, knowledge bases, policies and keys, all or none. May be
         repeated: what is there already stays as it is. What an agent names and is not there is a warning of the answer, and no
         error: its runs go without it.
-        Errors: BINDING_CONFLICT when two bindings would match alike.
+        Errors: BINDING_CONFLICT when two bindings would match alike; CONFLICT when others change things all the time meanwhile.
         """
 
     def GetAgent(
