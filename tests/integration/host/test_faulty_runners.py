@@ -214,7 +214,7 @@ async def test_text_that_stores_cannot_hold_is_mended_with_a_warning(caller: Cal
     assert "\\u0000" not in started.tool_call_started.parameters_json
 
 
-@pytest.mark.parametrize("status", ["INTERNAL", "UNKNOWN", "CANCELLED", "INVALID_ARGUMENT"])
+@pytest.mark.parametrize("status", ["INTERNAL", "UNKNOWN", "INVALID_ARGUMENT"])
 async def test_call_that_ends_with_a_status_is_the_runners_error(
     caller: Caller, status: str
 ) -> None:
@@ -222,6 +222,17 @@ async def test_call_that_ends_with_a_status_is_the_runners_error(
     check_end(answer, FAILED)
     assert answer.failure == "runner.error"
     assert status in answer.ended.failure.message
+    assert answer.messages == [BEFORE]
+
+
+@pytest.mark.parametrize("status", ["UNAVAILABLE", "CANCELLED"])
+async def test_call_that_ends_as_one_whose_server_stops_is_a_lost_runner(
+    caller: Caller, status: str
+) -> None:
+    answer = await caller.dispatch(scripted(say(BEFORE), {"status": status}), "scripted")
+    check_end(answer, FAILED)
+    assert answer.failure == "runner.unavailable"
+    assert answer.ended.failure.retryable
     assert answer.messages == [BEFORE]
 
 
