@@ -89,7 +89,9 @@ class ActionCalls(admin_pb2_grpc.AdminServiceServicer):
         caller = current_caller().key_id
         with self._audit.watched("DecideAction", request.action_id) as changed:
             if request.decision == actions_pb2.ACTION_DECISION_APPROVE:
-                action = await self._desk.approve(request.action_id, caller=caller)
+                action = await self._desk.approve(
+                    request.action_id, caller=caller, reason=request.reason
+                )
                 changed.append(f"approve {request.action_id}")
             else:
                 action = await self._desk.reject(

@@ -151,11 +151,14 @@ class Actions(Protocol):
         *,
         at: datetime,
         decided_by: str,
+        detail: str,
         host_id: str,
         host_incarnation: str,
         entry: EntryOf,
     ) -> Future[ActionRecord | None]:
         """Say that an action which waits for approval is approved and executes from now on.
+
+        What is missing of it is nothing any more. The detail stands until it is executed.
 
         Returns:
             The action, or `None` if it does not wait for approval.

@@ -16,7 +16,7 @@ from host_service.agents.approval import needs_approval
 from host_service.authorization.snapshot import Snapshot
 from host_service.errors import AlreadyExists, Conflict, NotFound, Unavailable
 from host_service.identity import new_id
-from stores.actions import ActionRecord, Actions, ActionStatus, PutAction
+from stores.actions import ActionQuery, ActionRecord, Actions, ActionStatus, PutAction
 from stores.audit import Audit, AuditOutcome, AuditRecord
 from stores.errors import ActionConflict
 
@@ -236,7 +236,7 @@ class ActionDesk:
             )
         )
 
-    async def approve(self, action_id: str, *, caller: str) -> ActionRecord:
+    async def approve(self, action_id: str, *, caller: str, reason: str = "") -> ActionRecord:
         """Execute an action that waits for approval; return it when that has ended.
 
         A caller who is cancelled takes nothing along. Again is nothing.
@@ -244,15 +244,16 @@ class ActionDesk:
         Args:
             action_id: The action.
             caller: Who approves it.
+            reason: Why, for the event log.
 
         Raises:
             NotFound: There is no such action.
             Conflict: It does not wait for approval, and was not approved either.
             Unavailable: This host has no executor for it; nothing was decided.
         """
-        return await asyncio.shield(asyncio.create_task(self._approve(action_id, caller)))
+        return await asyncio.shield(asyncio.create_task(self._approve(action_id, caller, reason)))
 
-    async def _approve(self, action_id: str, caller: str) -> ActionRecord:
+    async def _approve(self, action_id: str, caller: str, reason: str) -> ActionRecord:
         action = await self.get(action_id)
         if self._executors.find(action.name) is None:
             raise Unavailable(
@@ -264,6 +265,7 @@ class ActionDesk:
             action_id,
             at=now,
             decided_by=caller,
+            detail=reason,
             host_id=self._host_id,
             host_incarnation=self._incarnation,
             entry=entry_at(now),
@@ -308,6 +310,10 @@ class ActionDesk:
 
     async def recover(self) -> None:
         """Let actions fail that were executing on a host that is gone."""
+        executing = await self._store.list(ActionQuery(status=ActionStatus.EXECUTING), limit=1)
+        if not executing.items:
+            # Nearly always: nobody's writes need wait for a look.
+            return
         now = self._clock()
         for action in await self._store.fail_lost(now, detail=_LOST, entry=entry_at(now)):
             _log.warning("action %s was executing on a host that is gone", action.action_id)

@@ -35,6 +35,10 @@ ActionArgument = Annotated[
     str, typer.Argument(metavar="ACTION_ID", help="The action's id, as actions list has it.")
 ]
 
+ReasonOption = Annotated[
+    str, typer.Option(metavar="TEXT", help="Why, for whoever looks at it later.")
+]
+
 
 def add_to(application: typer.Typer) -> None:
     """Adds the group to the application."""
@@ -135,6 +139,7 @@ def show_action(
 
 def approve_action(
     action: ActionArgument,
+    reason: ReasonOption = "",
     json: JsonOption = False,
     data: DataOption = None,
     address: AddressOption = None,
@@ -148,7 +153,7 @@ def approve_action(
     from runmesh.v1 import host_api_pb2
 
     request = actions_pb2.DecideActionRequest(
-        action_id=action, decision=actions_pb2.ACTION_DECISION_APPROVE
+        action_id=action, decision=actions_pb2.ACTION_DECISION_APPROVE, reason=reason
     )
     decided = _decide(request, target(data, address, insecure))
     _print_action(decided, json=json)
@@ -158,9 +163,7 @@ def approve_action(
 
 def reject_action(
     action: ActionArgument,
-    reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="Why, for whoever looks at it later.")
-    ] = "",
+    reason: ReasonOption = "",
     json: JsonOption = False,
     data: DataOption = None,
     address: AddressOption = None,

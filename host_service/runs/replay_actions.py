@@ -71,6 +71,7 @@ class ReplayedActions:
         *,
         at: datetime,  # noqa: ARG002
         decided_by: str,  # noqa: ARG002
+        detail: str,  # noqa: ARG002
         host_id: str,  # noqa: ARG002
         host_incarnation: str,  # noqa: ARG002
         entry: EntryOf,  # noqa: ARG002

@@ -70,6 +70,8 @@ class RunState:
         if self._keys:
             keys = [self._keys[scope] for scope in SCOPES if scope in self._keys]
             self._reading = asyncio.create_task(self._read(keys))
+            # A run that is not called after all asks for no outcome: nobody need be told of it.
+            self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def stop_reading(self) -> None:
         """Forget what was begun, for a run that is not called after all."""

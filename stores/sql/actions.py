@@ -109,11 +109,13 @@ class SqlActions:
         *,
         at: datetime,
         decided_by: str,
+        detail: str,
         host_id: str,
         host_incarnation: str,
         entry: EntryOf,
     ) -> Future[ActionRecord | None]:
         """Say that an action is approved and executes; see the protocol."""
+        check_text("action", "detail", detail)
         check_ids("action", decided_by=decided_by, host_id=host_id)
         check_ids("action", host_incarnation=host_incarnation)
         microseconds("action", "at", at)
@@ -124,6 +126,8 @@ class SqlActions:
             return replace(
                 action,
                 status=ActionStatus.EXECUTING,
+                missing=(),
+                detail=detail,
                 decided_at=at,
                 decided_by=decided_by,
                 started_at=at,
@@ -147,6 +151,7 @@ class SqlActions:
             return replace(
                 action,
                 status=ActionStatus.REJECTED,
+                missing=(),
                 decided_at=at,
                 decided_by=decided_by,
                 ended_at=at,

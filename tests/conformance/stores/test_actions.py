@@ -72,6 +72,7 @@ async def begin(stores: Stores, action_id: str, **changes: Any) -> ActionRecord 
     fields: dict[str, Any] = {
         "at": at(1),
         "decided_by": "key-7",
+        "detail": "go on",
         "host_id": "host-2",
         "host_incarnation": "start-2",
         "entry": entry_of,
@@ -136,15 +137,19 @@ async def test_action_of_a_run_that_takes_nothing_is_refused(stores: Stores, rea
 
 
 async def test_of_many_who_approve_at_once_one_executes(stores: Stores) -> None:
-    await put(stores, an_action())
+    await put(stores, an_action(missing=("approval",)))
     begun = await asyncio.gather(
         *(begin(stores, "action-1", decided_by=f"key-{number}") for number in range(20))
     )
     (one,) = [action for action in begun if action is not None]
     assert (one.status, one.decided_at, one.started_at) == (EXECUTING, at(1), at(1))
+    assert (one.missing, one.detail) == ((), "go on")
     assert (one.host_id, one.host_incarnation) == ("host-2", "start-2")
     assert await stores.actions.get("action-1") == one
-    assert await entries(stores) == [["action-1", "AWAITING_APPROVAL"], ["action-1", "EXECUTING"]]
+    assert await entries(stores) == [
+        ["action-1", "AWAITING_APPROVAL", "approval"],
+        ["action-1", "EXECUTING"],
+    ]
 
 
 async def test_of_two_hosts_that_approve_at_once_one_executes(
@@ -185,7 +190,7 @@ async def test_execution_ends_once_and_after_its_run(stores: Stores, status: Act
 
 
 async def test_rejected_action_is_never_executed(stores: Stores) -> None:
-    await put(stores, an_action())
+    await put(stores, an_action(missing=("approval",)))
     reject = stores.actions.reject
     rejected = await reject(
         "action-1", at=at(3), decided_by="key-7", detail="not today", entry=entry_of
@@ -194,7 +199,7 @@ async def test_rejected_action_is_never_executed(stores: Stores) -> None:
     assert (rejected.status, rejected.detail, rejected.decided_by) == (
         REJECTED, "not today", "key-7",
     )  # fmt: skip
-    assert (rejected.decided_at, rejected.ended_at) == (at(3), at(3))
+    assert (rejected.decided_at, rejected.ended_at, rejected.missing) == (at(3), at(3), ())
     assert await begin(stores, "action-1") is None
     assert await reject("action-1", at=at(4), decided_by="k", detail="", entry=entry_of) is None
     assert await reject("action-2", at=at(4), decided_by="k", detail="", entry=entry_of) is None
