@@ -93,6 +93,8 @@ class Place:
     def stand_in_line(self) -> None:
         """Go when the turn comes, which may be at once; the run keeps the number it came with."""
         if self.standing is _Standing.ASIDE:
+            # It may have had its turn before, and given it away.
+            self._turn = None
             self._admission.count_aside(-1)
             self._admission.line_up(self)
 

@@ -113,6 +113,24 @@ async def test_run_that_stands_aside_leaves_its_place_to_others_and_counts_as_wa
     assert third.is_active
 
 
+async def test_run_may_wait_for_its_turn_have_it_give_it_away_and_wait_again() -> None:
+    admission = Admission(active=1, waiting=5)
+    first, second = admission.enter(), admission.enter()
+    for _ in range(3):
+        waiting = asyncio.create_task(second.turn())
+        await asyncio.sleep(0)
+        first.step_aside()
+        await asyncio.wait_for(waiting, 1)
+        second.step_aside()
+        # The place is free: it is the run's turn at once.
+        second.stand_in_line()
+        assert second.is_active
+        second.step_aside()
+        first.stand_in_line()
+        second.stand_in_line()
+        assert (first.is_active, second.is_active) == (True, False)
+
+
 async def test_hundreds_that_stand_aside_keep_nobody_from_going() -> None:
     admission = Admission(active=2, waiting=500)
     aside = [admission.enter(aside=True) for _ in range(400)]
@@ -192,6 +210,7 @@ def test_places_follow_the_rules_whatever_comes_and_goes(
 ) -> None:
     async def play() -> None:
         admission, told, places = Admission(active=limit, waiting=line), _Ledger(), list[Place]()
+        waiters: dict[int, asyncio.Task[None]] = {}
         for step, which in steps:
             if step.startswith("enter"):
                 aside = step == "enter aside"
@@ -206,6 +225,10 @@ def test_places_follow_the_rules_whatever_comes_and_goes(
                 number = which % len(places)
                 await _take_step(step, number, places[number], told)
             told.settle(limit)
+            for number in told.line:
+                if number not in waiters or waiters[number].done():
+                    waiters[number] = asyncio.create_task(places[number].turn())
+            await asyncio.sleep(0)
             assert set(active(places)) == told.going
             assert {n for n, place in enumerate(places) if place.is_aside} == told.aside
             waiting = len(told.line) + len(told.aside)
