@@ -45,7 +45,7 @@ async def upload(
         async for chunk in _each(chunks):
             yield gateway_pb2.GatewayServiceCreateArtifactRequest(chunk=chunk)
 
-    answer = await _answer(
+    answer: gateway_pb2.GatewayServiceCreateArtifactResponse = await _answer(
         lambda: caller.gateway.CreateArtifact(requests(), metadata=caller.metadata), chunks
     )
     return answer.artifact
@@ -112,7 +112,7 @@ class FilingRun:
             async for chunk in _each(chunks):
                 yield host_api_pb2.CreateArtifactRequest(chunk=chunk)
 
-        answer = await _answer(
+        answer: host_api_pb2.CreateArtifactResponse = await _answer(
             lambda: self.caller.host_api.CreateArtifact(requests(), metadata=self.metadata), chunks
         )
         return answer.artifact
