@@ -186,6 +186,27 @@ async def test_runs_wait_for_a_slot_of_their_instance_and_hold_no_place_meanwhil
     await check_idle(orchestrator, services)
 
 
+async def test_run_that_finds_its_instance_full_when_its_turn_comes_gives_its_place_away(
+    orchestrator: Orchestrator, serving: ServeScript, services: RunServices, desk: Desk
+) -> None:
+    await serving(desk.script, max_runs=1)
+    # Two of three places are others'.
+    others = [orchestrator.admission.enter() for _ in range(2)]
+    runs = [await start(orchestrator, said(text)) for text in "abc"]
+    await desk.has_begun("a")
+    assert (orchestrator.admission.active, orchestrator.admission.waiting) == (3, 2)
+    others[0].leave()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (orchestrator.admission.active, orchestrator.admission.waiting) == (2, 2)
+    others[1].leave()
+    desk.let_go(*"abc")
+    for run in runs:
+        await outcome(run)
+    assert desk.ended == [*"abc"]
+    await check_idle(orchestrator, services)
+
+
 async def test_least_busy_instance_takes_the_next_run(
     orchestrator: Orchestrator, serving: ServeScript, services: RunServices, desk: Desk
 ) -> None:
