@@ -77,34 +77,10 @@ class HostClient:
 
     Attributes:
         remaining_seconds: Returns how long calls may still take; None: they have no deadline.
-        models: Calls to models.
-        tools: The run's tools.
-        knowledge: The run's knowledge bases.
-        history: The transcript of the run's conversation.
-        events: The events of the run's conversation.
-        artifacts: Bytes that the host keeps, by reference.
-        state: Small JSON values that the host keeps.
-        storage: Larger private values that the host keeps.
-        prompt: The run's instructions.
-        actions: Actions on the platform.
-        steering: Follow-up input while the run is active.
     """
 
-    __slots__ = (
-        "_calls",
-        "actions",
-        "artifacts",
-        "events",
-        "history",
-        "knowledge",
-        "models",
-        "prompt",
-        "remaining_seconds",
-        "state",
-        "steering",
-        "storage",
-        "tools",
-    )
+    # The clients are made when they are asked for: most runs need few of them.
+    __slots__ = ("_calls", "_tools", "remaining_seconds")
 
     def __init__(
         self,
@@ -115,21 +91,66 @@ class HostClient:
         remaining_seconds: Callable[[], float | None],
         tools: Sequence[ToolResource] = (),
     ) -> None:
-        calls = self._calls = HostCalls(
+        self._calls = HostCalls(
             access=access, channels=channels, trace=trace, remaining_seconds=remaining_seconds
         )
+        self._tools = tools
         self.remaining_seconds = remaining_seconds
-        self.models = Models(calls)
-        self.tools = Tools(calls, tools)
-        self.knowledge = Knowledge(calls)
-        self.history = History(calls)
-        self.events = Events(calls)
-        self.artifacts = Artifacts(calls)
-        self.state = State(calls)
-        self.storage = Storage(calls)
-        self.prompt = Prompt(calls)
-        self.actions = Actions(calls)
-        self.steering = Steering(calls)
+
+    @property
+    def models(self) -> Models:
+        """Calls to models."""
+        return Models(self._calls)
+
+    @property
+    def tools(self) -> Tools:
+        """The run's tools."""
+        return Tools(self._calls, self._tools)
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """The run's knowledge bases."""
+        return Knowledge(self._calls)
+
+    @property
+    def history(self) -> History:
+        """The transcript of the run's conversation."""
+        return History(self._calls)
+
+    @property
+    def events(self) -> Events:
+        """The events of the run's conversation."""
+        return Events(self._calls)
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """Bytes that the host keeps, by reference."""
+        return Artifacts(self._calls)
+
+    @property
+    def state(self) -> State:
+        """Small JSON values that the host keeps."""
+        return State(self._calls)
+
+    @property
+    def storage(self) -> Storage:
+        """Larger private values that the host keeps."""
+        return Storage(self._calls)
+
+    @property
+    def prompt(self) -> Prompt:
+        """The run's instructions."""
+        return Prompt(self._calls)
+
+    @property
+    def actions(self) -> Actions:
+        """Actions on the platform."""
+        return Actions(self._calls)
+
+    @property
+    def steering(self) -> Steering:
+        """Follow-up input while the run is active."""
+        return Steering(self._calls)
 
     @property
     def host_id(self) -> str:
