@@ -466,9 +466,9 @@ async def test_each_call_needs_its_own_permission(desk: Desk, permission: str) -
 
 
 async def test_artifact_that_expires_is_gone(desk: Desk) -> None:
-    await desk.store(expires_at=datetime.now(UTC) + timedelta(seconds=0.2))
+    await desk.store(expires_at=datetime.now(UTC) + timedelta(seconds=1))
     assert (await desk.describe("a")).HasField("expires_at")
-    await asyncio.sleep(0.25)
+    await asyncio.sleep(1.05)
     for call in (desk.describe, desk.read, desk.stream):
         with pytest.raises(HostError) as refused:
             await call("a")
