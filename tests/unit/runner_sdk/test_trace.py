@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -127,3 +128,39 @@ async def test_callers_that_leave_early_end_each_span_once(
 
     assert len(spans.get_finished_spans()) == 20
     assert "detach" not in caplog.text
+
+
+@agent_runner
+async def streams_and_uploads(ctx: RunContext) -> None:
+    ref = await ctx.host.artifacts.create(b"x" * 300_000)
+    async with ctx.host.artifacts.open(ref) as file:
+        await file.read()
+    async with ctx.host.steering.pull():
+        await asyncio.sleep(0.05)
+
+
+@agent_runner
+def streams_and_uploads_from_a_thread(ctx: RunContext) -> Iterator[Result]:
+    ref = ctx.block_on(ctx.host.artifacts.create(b"x" * 300_000))
+    with ctx.block_with(ctx.host.artifacts.open(ref)) as file:
+        yield ctx.log(str(len(ctx.block_on(file.read()))))
+    with ctx.block_with(ctx.host.steering.pull()):
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "runner", [streams_and_uploads, streams_and_uploads_from_a_thread], ids=["async", "plain"]
+)
+async def test_streams_and_uploads_are_in_the_trace_as_calls_are(
+    runner: object, spans: InMemorySpanExporter
+) -> None:
+    async with serving(runner) as host:  # type: ignore[arg-type]
+        await _run(host)
+        calls = host.calls
+
+    [span] = spans.get_finished_spans()
+    assert span.context is not None
+    parent = f"00-{_TRACE_ID}-{span.context.span_id:016x}-01"
+    assert {call.method: call.metadata["traceparent"] for call in calls} == dict.fromkeys(
+        ["CreateArtifact", "ReadArtifact", "StreamArtifact", "PullSteering"], parent
+    )
