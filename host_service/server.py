@@ -470,6 +470,7 @@ class _Builder:
         )
 
     async def _prepare_agents(self, directory: AgentDirectory, callers: CallerDirectory) -> None:
+        await directory.seal_old()
         await directory.ensure_default(SHIPPED_RUNNER)
         if self._configuration is not None:
             await apply_configuration(self._configuration, directory, self._check)

@@ -57,14 +57,18 @@ class SealedAgents:
         self._schema_of = schema_of
         self._sealed: dict[str, _Sealed] = {}
         self._open: frozenset[str] = frozenset()
+        self._old: frozenset[str] = frozenset()
 
     async def read(self, records: Sequence[AgentRecord]) -> list[Agent]:
         """Return the agents that are stored, with their sealed values put back."""
         sealed: dict[str, _Sealed] = {}
-        agents = []
+        agents: list[Agent] = []
+        old: set[str] = set()
         for record in records:
             agent = Agent.from_document(record.document, revision=record.revision)
             document = json.loads(record.document)
+            if _WITHHELD not in document:
+                old.add(agent.id)
             if document.get(_WITHHELD):
                 values_json = await self._values(agent.id)
                 sealed[agent.id] = _Sealed(values_json, document.get(_MARK, ""))
@@ -73,6 +77,7 @@ class SealedAgents:
             agents.append(agent)
         self._sealed = sealed
         self._open = frozenset(agent.id for agent in agents if self._is_open(agent))
+        self._old = frozenset(old)
         return agents
 
     async def _values(self, agent_id: str) -> str:
@@ -87,6 +92,11 @@ class SealedAgents:
         """Return whether an agent's document shows values that are to be sealed."""
         sealed: Collection[str] = read_exactly(self._sealed.get(agent.id, _NOTHING).values_json)
         return not set(self._secret_names(agent)) <= set(sealed)
+
+    @property
+    def old(self) -> Collection[str]:
+        """Ids of agents that were stored before values were sealed."""
+        return self._old
 
     def shows_secrets(self, agent_id: str) -> bool:
         """Return whether what is stored of an agent shows values that are to be sealed.
@@ -116,9 +126,9 @@ class SealedAgents:
         if names:
             rest = {name: value for name, value in config.items() if name not in names}
             shown = replace(agent, config_json=write_exactly(rest))
-        document = json.loads(shown.to_document())
+        document = {**json.loads(shown.to_document()), _WITHHELD: names}
         if names:
-            document |= {_WITHHELD: names, _MARK: mark}
+            document[_MARK] = mark
         record = AgentRecord(
             id=agent.id,
             name=agent.name,

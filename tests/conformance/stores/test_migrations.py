@@ -188,3 +188,26 @@ def test_upgrade_to_where_it_is_does_nothing(database: Database) -> None:
     with database.engine.connect() as connection:
         upgrade(connection, database.dialect)
     assert "runs" in tables(database)
+
+
+def test_configurations_that_runs_kept_whole_lose_their_values(database: Database) -> None:
+    with database.engine.connect() as connection:
+        upgrade(connection, database.dialect, "0007")
+    kept = {
+        b"1": b'{"id": "helper", "config_json": "{\\"token\\": \\"canary\\", \\"a\\": 1}"}',
+        b"2": b'{"id": "helper", "config_json": "{}", "withheld": ["token"]}',
+        b"3": b"no JSON at all",
+    }
+    insert = sa.text("INSERT INTO agent_snapshots (digest, snapshot) VALUES (:digest, :snapshot)")
+    with database.engine.begin() as connection:
+        for digest, snapshot in kept.items():
+            connection.execute(insert, {"digest": digest, "snapshot": snapshot})
+    with database.engine.connect() as connection:
+        upgrade(connection, database.dialect)
+    with database.engine.begin() as connection:
+        rows = connection.execute(sa.text("SELECT digest, snapshot FROM agent_snapshots"))
+        found = {bytes(digest): bytes(snapshot) for digest, snapshot in rows}
+    assert found == {
+        **kept,
+        b"1": b'{"config_json": "{}", "id": "helper", "withheld": ["a", "token"]}',
+    }

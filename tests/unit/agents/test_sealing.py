@@ -115,7 +115,10 @@ async def test_agent_without_secrets_is_stored_as_the_text_it_came_as(stores: St
     directory = directory_on(stores)
     agent = an_agent(config_json='{ "title" : "x" }')
     await apply(directory, agent)
-    assert json.loads(await document(stores)) == json.loads(agent.to_document())
+    assert json.loads(await document(stores)) == {
+        **json.loads(agent.to_document()),
+        "withheld": [],
+    }
     assert directory.agents["helper"].config_json == '{ "title" : "x" }'
 
 
@@ -130,6 +133,22 @@ async def test_what_was_stored_before_values_were_sealed_is_sealed_when_it_is_ap
     assert config_of(directory) == json.loads(CONFIG)
     assert await apply(directory, old) == ["unchanged"]
     assert CANARY not in await document(stores)
+    assert config_of(directory) == json.loads(CONFIG)
+
+
+async def test_what_was_stored_before_values_were_sealed_is_sealed_at_a_start(
+    stores: Stores,
+) -> None:
+    old = an_agent(config_json=CONFIG)
+    record = AgentRecord(id="helper", name="", runner_id=RUNNER, document=old.to_document())
+    await stores.catalogue.put_agent(record)
+    # Which fields are secret is not known before the runner is.
+    await directory_on(stores, {}).seal_old()
+    assert json.loads(await document(stores))["config_json"] == "{}"
+    revision = await stores.catalogue.revision()
+    directory = directory_on(stores)
+    await directory.seal_old()
+    assert await stores.catalogue.revision() == revision
     assert config_of(directory) == json.loads(CONFIG)
 
 
