@@ -12,7 +12,7 @@ from host_service.authorization.secrets import (
     new_secret,
 )
 from host_service.authorization.snapshot import EventIdentity, Snapshot
-from host_service.authorization.tokens import RunTokens
+from host_service.authorization.tokens import RunAccess, RunTokens
 from host_service.errors import Unauthenticated
 from host_service.limits import Limits
 
@@ -130,3 +130,30 @@ def test_hash_tells_secrets_apart_and_is_no_secret_itself() -> None:
     assert hash_secret("rmk_a") != hash_secret("rmk_b")
     assert hash_secret("rmk_a") == hash_secret("rmk_a")
     assert len(hash_secret("rmk_a")) == 32
+
+
+def test_run_may_call_200_times_at_once_and_100_times_a_second() -> None:
+    now = 0.0
+    tokens = RunTokens(limits=Limits(), monotonic=lambda: now)
+
+    def opened(run_id: str) -> RunAccess:
+        token = tokens.issue(snapshot=rights(run_id), instance_token=INSTANCE)
+        return tokens.check(authorization=f"Bearer {token}", instance_token=INSTANCE)
+
+    def at_once(access: RunAccess) -> int:
+        made = 0
+        while not access.rate.take():
+            made += 1
+        return made
+
+    one, other = opened("run-1"), opened("run-2")
+    assert at_once(one) == 200
+    assert one.rate.take() == pytest.approx(0.01)
+    now = 1.0
+    assert at_once(one) == 100
+    now = 1.05
+    assert at_once(one) == 5
+    now = 3600.0
+    # Rest is not saved up beyond a burst.
+    assert at_once(one) == 200
+    assert at_once(other) == 200
