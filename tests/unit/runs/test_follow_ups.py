@@ -207,6 +207,64 @@ async def test_run_that_finds_its_instance_full_when_its_turn_comes_gives_its_pl
     await check_idle(orchestrator, services)
 
 
+@pytest.mark.parametrize("happens", ["cancelled", "instance lost", "its turn"])
+async def test_slot_that_is_held_while_a_place_is_waited_for_is_not_lost(
+    orchestrator: Orchestrator,
+    serving: ServeScript,
+    services: RunServices,
+    desk: Desk,
+    happens: str,
+) -> None:
+    _, instance = await serving(desk.script, max_runs=1)
+    first = await start(orchestrator, said("a"))
+    second = await start(orchestrator, said("b"))
+    await desk.has_begun("a")
+    others = [orchestrator.admission.enter() for _ in range(3)]
+    desk.let_go("a")
+    await outcome(first)
+    # Its slot is the second's, and its place another's.
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert instance.active_runs == 1
+    assert (orchestrator.admission.active, orchestrator.admission.waiting) == (3, 1)
+    if happens == "cancelled":
+        await orchestrator.cancel(second.run.run_id, "never mind")
+        assert instance.active_runs == 0
+    if happens == "instance lost":
+        await serving(desk.script)
+        services.registry.lose(instance, InstanceState.FAILED, "it crashed")
+    desk.let_go("b")
+    for place in others:
+        place.leave()
+    record = await ended(orchestrator, second)
+    assert (record.status is RunStatus.CANCELLED) is (happens == "cancelled")
+    assert desk.ended == (["a"] if happens == "cancelled" else ["a", "b"])
+    await check_idle(orchestrator, services)
+
+
+async def test_session_waits_for_a_slot_of_its_own_instance_while_others_are_free(
+    orchestrator: Orchestrator, serving: ServeScript, services: RunServices, desk: Desk
+) -> None:
+    for _ in range(2):
+        await serving(desk.script, max_runs=1, stateful_session=True)
+    desk.let_go("a", "b")
+    _, record = await outcome(await start(orchestrator, said("a")))
+    (home,) = [
+        each
+        for each in services.registry.instances()
+        if {each.instance_token} == desk.homes[record.session_key]
+    ]
+    home.acquire()
+    second = await start(orchestrator, said("b"))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert desk.began == ["a"]
+    home.release()
+    assert (await outcome(second))[1].status is RunStatus.COMPLETED
+    assert desk.homes[record.session_key] == {home.instance_token}
+    await check_idle(orchestrator, services)
+
+
 async def test_least_busy_instance_takes_the_next_run(
     orchestrator: Orchestrator, serving: ServeScript, services: RunServices, desk: Desk
 ) -> None:
