@@ -1053,7 +1053,9 @@ class RuntimeContext(_message.Message):
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Optional. Notes that nothing depends on."""
+        """Optional. Notes that nothing depends on. Of a run that replays another: `replay_of`, that run, and `side_effects`, `on` or `off`:
+        whether what it does through the host stays.
+        """
 
     def __init__(
         self,
