@@ -15,7 +15,7 @@ from host_service import wire
 from host_service.agents.agent import Agent, Scope
 from host_service.agents.approval import ApprovalCondition, ApprovalRule
 from host_service.agents.binding import SCOPE_FIELDS, Binding
-from host_service.agents.directory import Change
+from host_service.agents.changes import Change
 from host_service.authorization.callers import Role
 from host_service.registry import (
     FoundBy,

@@ -39,9 +39,9 @@ async def test_last_facts_may_bring_the_course(stores: Stores) -> None:
 @pytest.mark.parametrize("text", ["\0", "\ud800"])
 async def test_notes_that_no_database_holds_are_refused(stores: Stores, text: str) -> None:
     with pytest.raises(InvalidRecord):
-        stores.ledger.accept(an_event(), a_run(), resolution=text)
+        _ = stores.ledger.accept(an_event(), a_run(), resolution=text)
     with pytest.raises(InvalidRecord):
-        stores.ledger.record(RunFacts(run_id="run-1", course=text))
+        _ = stores.ledger.record(RunFacts(run_id="run-1", course=text))
 
 
 async def test_replay_is_a_run_and_not_the_run_of_its_event(stores: Stores) -> None:
@@ -74,7 +74,7 @@ async def test_run_may_be_replayed_more_than_once(stores: Stores) -> None:
 
 async def test_replay_names_what_it_replays(stores: Stores) -> None:
     with pytest.raises(InvalidRecord):
-        stores.ledger.replay(a_run("run-2"))
+        _ = stores.ledger.replay(a_run("run-2"))
 
 
 async def test_purge_takes_an_event_with_its_run_and_not_with_a_replay(stores: Stores) -> None:
