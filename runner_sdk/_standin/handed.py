@@ -14,6 +14,8 @@ from runner_sdk._standin.world import World
 from runner_sdk.manifest import PROTOCOL_VERSION
 from runner_sdk.results import StateScope, state_scope
 
+_STATE_BYTES = 2 * 1024 * 1024
+
 
 def new_context(
     manifest: RunnerManifest, *, host_id: str, event_type: str, config: Mapping[str, Any]
@@ -67,12 +69,25 @@ def hand_over(
     access.latest_cursor = world.history.latest_cursor
     access.has_history_before = bool(access.latest_cursor)
     access.available_apis.CopyFrom(_available(manifest, bool(state_scopes)))
+    _fill_state(context.state, world, state_scopes)
+
+
+def _fill_state(
+    state: context_pb2.StateSnapshot, world: World, state_scopes: frozenset[int]
+) -> None:
+    """Fills in the state of the start, as much of it as fits."""
+    left = _STATE_BYTES
     for scope in StateScope.__args__:  # type: ignore[attr-defined]
         number = state_scope(scope)
-        if number in state_scopes:
-            values = getattr(context.state, f"{scope}_json")
-            for key, value in world.state.texts(number).items():
-                values[key] = value
+        if number not in state_scopes:
+            continue
+        values = getattr(state, f"{scope}_json")
+        for key, value in world.state.texts(number).items():
+            left -= len(key.encode()) + len(value.encode())
+            if left < 0:
+                state.truncated = True
+                return
+            values[key] = value
 
 
 def _available(manifest: RunnerManifest, has_state: bool) -> context_pb2.AvailableApis:

@@ -8,6 +8,7 @@ from runmesh.v1 import result_pb2
 
 from runner_sdk import errors
 from runner_sdk.host import StateValue
+from runner_sdk.testing import StandInHost
 from tests.unit.runner_sdk.loopback import a_run
 
 
@@ -39,8 +40,8 @@ async def test_a_write_over_another_version_is_a_conflict() -> None:
 
 
 async def test_listing_state_goes_through_all_pages() -> None:
-    def prepare(host: object) -> None:
-        host.set_state("runner", {f"k{n}": n for n in range(7)} | {"other": None})  # type: ignore[attr-defined]
+    def prepare(host: StandInHost) -> None:
+        host.set_state("runner", {f"k{n}": n for n in range(7)} | {"other": None})
 
     async with a_run(prepare) as (host, ctx):
         keys = [entry.key async for entry in ctx.host.state.iterate("runner", "k", page_size=3)]
@@ -148,3 +149,11 @@ async def test_a_state_value_that_a_later_host_writes_is_read() -> None:
     async with a_run() as (host, ctx):
         host.answer("GetState", api.GetStateResponse(entry=entry))
         assert await ctx.host.state.get("runner", "k") == StateValue("k", [1], 3)
+
+
+async def test_a_page_and_a_snapshot_of_state_end_at_two_mebibytes() -> None:
+    async with a_run(state={"runner": {f"k{n}": "x" * 250_000 for n in range(10)}}) as (host, ctx):
+        assert len(await ctx.host.state.list("runner")) == 10
+        assert len(host.calls) == 2
+        assert ctx.state.truncated
+        assert len(ctx.state.all("runner")) == 8
