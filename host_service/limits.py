@@ -66,6 +66,7 @@ class Limits:
         state_value_bytes: A value of state, as JSON.
         state_snapshot_bytes: The state that a run starts with.
         storage_value_bytes: A value of storage.
+        executing_actions: Actions that are executed at once; more wait for their turn.
         action_bytes: The target, or the payload, of an action, as JSON.
         action_answer_bytes: What is kept of an executor's answer.
         host_calls_per_second: HostAPI calls of one run, in the long run.
@@ -107,6 +108,7 @@ class Limits:
     state_value_bytes: int = 256 * KIB
     state_snapshot_bytes: int = 2 * MIB
     storage_value_bytes: int = 3 * MIB
+    executing_actions: int = 64
     action_bytes: int = MIB
     action_answer_bytes: int = 64 * KIB
     host_calls_per_second: float = 100.0

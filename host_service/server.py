@@ -368,6 +368,7 @@ class _Builder:
         desk = ActionDesk(
             store=stores.actions,
             executors=make_executors(self._configuration, limits=self._limits, clock=now),
+            most_executing=self._limits.executing_actions,
             audit=stores.audit,
             clock=now,
             host_id=self._host_id,

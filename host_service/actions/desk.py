@@ -45,6 +45,7 @@ class ActionDesk:
         clock: Tells the time.
         host_id: This host.
         host_incarnation: This start of it.
+        most_executing: How many are executed at once; more wait for their turn.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class ActionDesk:
         clock: Callable[[], datetime],
         host_id: str,
         host_incarnation: str,
+        most_executing: int = 64,
     ) -> None:
         self._store = store
         self._executors = executors
@@ -63,6 +65,8 @@ class ActionDesk:
         self._clock = clock
         self._host_id = host_id
         self._incarnation = host_incarnation
+        self._most_executing = most_executing
+        self._turns = asyncio.Semaphore(most_executing)
         self._executing: dict[str, asyncio.Task[ActionRecord]] = {}
         self._tasks: set[asyncio.Task[ActionRecord]] = set()
 
@@ -77,6 +81,7 @@ class ActionDesk:
             clock=self._clock,
             host_id=self._host_id,
             host_incarnation=self._incarnation,
+            most_executing=self._most_executing,
         )
 
     def missing(self, snapshot: Snapshot, request: ActionRequest) -> tuple[str, ...]:
@@ -189,7 +194,8 @@ class ActionDesk:
             if executor is None:
                 answer.detail = "this host has no executor for it"
             else:
-                answer = await executor.execute(action)
+                async with self._turns:
+                    answer = await executor.execute(action)
                 status = ActionStatus.EXECUTED
         except ExecutionFailed as failure:
             answer = ExecutorAnswer(detail=str(failure))

@@ -215,34 +215,17 @@ class SqlActions:
     ) -> Page[ActionRecord, str]:
         """Return actions, newest first; see the protocol."""
         check_limit(limit)
-        narrowed = {
-            name: value
-            for name in ("status", "agent_id", "run_id")
-            if (value := getattr(query, name)) is not None
-        }
+        narrowed = _narrowed(query)
+        key = (*narrowed, str(_is_of_open(query)))
+        statement = self._lists.get(key)
+        if statement is None:
+            statement = self._lists[key] = list_statement(query)
         # One more tells whether there are more.
         values = {"below": _NEWEST if after is None else after, "most": limit + 1}
         of = {f"of_{name}": value for name, value in narrowed.items()}
-        rows = await self._readers.all(self._list_of(tuple(narrowed), query), {**values, **of})
+        rows = await self._readers.all(statement, {**values, **of})
         items = tuple(action_record(row) for row in rows[:limit])
         return Page(items, items[-1].action_id if len(rows) > limit else None)
-
-    def _list_of(self, names: tuple[str, ...], query: ActionQuery) -> sa.Select[Any]:
-        is_open = query.status is not None and query.status < ActionStatus.RECORDED
-        key = (*names, str(is_open))
-        statement = self._lists.get(key)
-        if statement is None:
-            conditions = [_columns[name] == sa.bindparam(f"of_{name}") for name in names]
-            if is_open:
-                # Few actions are open: with this the planner takes their index.
-                conditions.append(is_open_action)
-            statement = self._lists[key] = (
-                sa.select(actions)
-                .where(_columns.action_id < sa.bindparam("below"), *conditions)
-                .order_by(_columns.action_id.desc())
-                .limit(sa.bindparam("most"))
-            )
-        return statement
 
     def _move(
         self, action_id: str, step: _Step, entry: EntryOf, *, size: int = 0
@@ -258,6 +241,32 @@ class SqlActions:
             return moved
 
         return self._journal.submit(work, size=size)
+
+
+def list_statement(query: ActionQuery) -> sa.Select[Any]:
+    """Return the statement of a page of actions; it goes by which fields narrow, not to what."""
+    conditions = [_columns[name] == sa.bindparam(f"of_{name}") for name in _narrowed(query)]
+    if _is_of_open(query):
+        # Few actions are open: with this the planner takes their index.
+        conditions.append(is_open_action)
+    return (
+        sa.select(actions)
+        .where(_columns.action_id < sa.bindparam("below"), *conditions)
+        .order_by(_columns.action_id.desc())
+        .limit(sa.bindparam("most"))
+    )
+
+
+def _narrowed(query: ActionQuery) -> dict[str, Any]:
+    return {
+        name: value
+        for name in ("status", "agent_id", "run_id")
+        if (value := getattr(query, name)) is not None
+    }
+
+
+def _is_of_open(query: ActionQuery) -> bool:
+    return query.status is not None and query.status < ActionStatus.RECORDED
 
 
 def _is_asked_anew(known: ActionRecord, action: ActionRecord) -> bool:

@@ -241,6 +241,21 @@ async def test_many_who_ask_at_once_share_one_execution(
     assert len(executor.asked) == 1
 
 
+async def test_no_more_are_executed_at_once_than_may_be(
+    make_desk: MakeDesk, executor: Executor
+) -> None:
+    desk = make_desk(most_executing=2)
+    executor.go.clear()
+    asking = [desk.take(may(), a_request(idempotency_key=f"key-{n}")) for n in range(5)]
+    await executor.began.wait()
+    await asyncio.sleep(0.1)
+    assert len(executor.asked) == 2
+    executor.go.set()
+    done = await asyncio.gather(*asking)
+    assert {action.status for action in done} == {EXECUTED}
+    assert len(executor.asked) == 5
+
+
 async def test_two_hosts_that_are_asked_at_once_execute_once(
     desk: ActionDesk, make_desk: MakeDesk, executor: Executor, stores: Stores, database_url: str
 ) -> None:

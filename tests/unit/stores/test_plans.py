@@ -9,9 +9,11 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.sql import ClauseElement
 
+from stores.actions import ActionQuery, ActionStatus
 from stores.audit import AuditOutcome, AuditQuery
 from stores.records import RunQuery, RunStatus
 from stores.sql import (
+    actions,
     catalogue,
     event_log,
     hosts,
@@ -54,6 +56,7 @@ def plan(database: Database, statement: ClauseElement) -> list[str]:
 
 def statements() -> Iterator[tuple[str, ClauseElement]]:
     for module in (
+        actions,
         catalogue,
         event_log,
         hosts,
@@ -145,6 +148,28 @@ def test_rare_statuses_have_indexes_of_their_own(
 def test_lost_hosts_are_found_among_active_runs_alone(database: Database) -> None:
     steps = plan(database, runs.SELECT_OF_LOST_HOSTS)
     assert any("ix_runs_active" in step for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "index"),
+    [
+        ({}, "sqlite_autoindex_actions"),
+        ({"status": ActionStatus.AWAITING_APPROVAL}, "ix_actions_open"),
+        ({"status": ActionStatus.EXECUTED}, "sqlite_autoindex_actions"),
+        ({"agent_id": "agent"}, "ix_actions_agent"),
+        ({"run_id": "run"}, "ix_actions_run"),
+        ({"run_id": "run", "status": ActionStatus.FAILED}, "ix_actions_run"),
+    ],
+)
+def test_every_page_of_actions_comes_in_order_from_an_index(
+    database: Database, narrowed: dict[str, Any], index: str
+) -> None:
+    (step,) = plan(database, actions.list_statement(ActionQuery(**narrowed)))
+    assert index in step
+
+
+def test_lost_actions_are_found_among_open_ones_alone(database: Database) -> None:
+    assert any("ix_actions_open" in step for step in plan(database, actions._SELECT_LOST))
 
 
 AUDIT_NARROWED: dict[str, Any] = {
