@@ -340,3 +340,18 @@ async def test_answers_of_a_model_come_in_order_and_the_last_goes_on() -> None:
             assert (await ctx.host.models.invoke("m", "hi")).text == "you said hi"
         with pytest.raises(errors.NotImplementedByHost, match=r"host\.answer\('InvokeModel'"):
             await ctx.host.models.invoke("silent", "hi")
+
+
+async def test_a_message_takes_the_place_of_its_deltas_and_has_its_own_artifacts() -> None:
+    @agent_runner
+    async def says_two(ctx: RunContext) -> AsyncIterator[Result]:
+        yield ctx.delta("fir")
+        yield ctx.artifact(b"dot", "image/png", "dot.png", "image")
+        yield ctx.reply("first")
+        yield ctx.reply("second")
+
+    async with serving(says_two) as host:
+        await host.run("hi")
+        said = [(item.text, [ref.name for ref in item.artifacts]) for item in host.history]
+
+    assert said == [("hi", []), ("first", ["dot.png"]), ("second", [])]
