@@ -11,8 +11,8 @@ What is removed, once it is older than the age:
 - runs that have ended, with their results, log entries, event, actions and remaining transcript
   items;
 - events that started no run;
-- artifacts whose run is gone or that have none, that no transcript item mentions, and in whose
-  conversation no run is active;
+- artifacts whose run is gone or that have none, that neither a transcript item nor an agent
+  mentions, and in whose conversation no run is active;
 - values of state, by when they were written last.
 
 Beyond the newest items that a conversation may have, older ones are removed whatever their age.

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from stores.sql.tables import (
     actions,
     agent_snapshots,
+    agents,
     artifacts,
     conversations,
     events,
@@ -174,6 +175,17 @@ _keeps_artifact = sa.or_(
     .where(
         is_active,
         runs.c.conversation_key.concat(sa.literal_column("''")) == artifacts.c.conversation_key,
+    )
+    .correlate(artifacts),
+    # An agent's configuration may name files. Ids have no character that JSON would escape, and
+    # `_` in one stands for any character here, which may keep one too many.
+    sa.exists()
+    .where(
+        agents.c.document.like(
+            sa.literal_column("'%'")
+            .concat(artifacts.c.artifact_id)
+            .concat(sa.literal_column("'%'"))
+        )
     )
     .correlate(artifacts),
 )

@@ -20,6 +20,7 @@ from tests.conformance.stores.samples import (
     a_checkpoint,
     a_result,
     a_run,
+    an_agent,
     an_end,
     an_entry,
     an_event,
@@ -226,6 +227,19 @@ async def test_artifacts_stay_while_something_mentions_them(stores: Stores) -> N
     await stores.retention.purge("acme", before=LATER)
     collected = await stores.artifacts.collect_orphans(grace_seconds=-1)
     assert collected.blobs == 5
+
+
+async def test_files_of_agents_stay_as_long_as_agents_name_them(stores: Stores) -> None:
+    await an_artifact(stores, "manual-1", day=0)
+    await an_artifact(stores, "manual-2", day=0)
+    naming = an_agent(document='{"config_json": "{\\"manual\\": \\"manual-1\\"}"}')
+    await stores.catalogue.put_agent(naming)
+    expected = await stores.retention.purge("acme", before=LATER, dry_run=True)
+    assert (await stores.retention.purge("acme", before=LATER)).artifacts == expected.artifacts == 1
+    left = await stores.artifacts.list_of_workspace("acme")
+    assert [found.artifact_id for found in left.items] == ["manual-1"]
+    await stores.catalogue.put_agent(an_agent())
+    assert (await stores.retention.purge("acme", before=LATER)).artifacts == 1
 
 
 async def test_trial_counts_and_changes_nothing(stores: Stores, database_url: str) -> None:
