@@ -148,6 +148,15 @@ class RunLedger(Protocol):
             ConstraintViolated: One of the delivered numbers or item ids is taken.
         """
 
+    def amend_course(
+        self, run_id: str, course: str, *, host_incarnation: str | None = None
+    ) -> Future[bool]:
+        """Replace how a run went, whether it has ended or not; see `RunNotes`.
+
+        Returns:
+            False, with nothing written, if the run is unknown or belongs to another host.
+        """
+
     def claim(
         self, run_id: str, from_incarnation: str, host_id: str, incarnation: str
     ) -> Future[bool]:

@@ -26,6 +26,7 @@ _STRETCHES = {
     "first_result": "calling the runner, until its first result",
     "runner": "the runner",
     "end": "judging and putting together the end",
+    "store": "storing the end",
 }
 _PLURALS = {
     "permission": "permissions",

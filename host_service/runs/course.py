@@ -29,6 +29,7 @@ class Course:
         instance_at: When it had an instance.
         first_result_at: When its runner first said anything.
         last_word_at: When its runner had its last word, or the host stopped listening to it.
+        stored_at: When its end was durable; None where that took no time worth telling.
         grants: What each layer said of every permission and resource; None before the rights were
             frozen.
         left_out: How many more grants there were.
@@ -38,11 +39,12 @@ class Course:
     instance_at: datetime | None = None
     first_result_at: datetime | None = None
     last_word_at: datetime | None = None
+    stored_at: datetime | None = None
     grants: tuple[Grant, ...] | None = None
     left_out: int = 0
 
 
-_TIMES = ("turn_at", "instance_at", "first_result_at", "last_word_at")
+_TIMES = ("turn_at", "instance_at", "first_result_at", "last_word_at", "stored_at")
 
 
 def course_text(course: Course) -> str:

@@ -307,6 +307,7 @@ def stretches_of(run: RunRecord, course: Course) -> Sequence[Stretch]:
             ("first_result", course.first_result_at),
             ("runner", course.last_word_at),
             ("end" if course.last_word_at else "runner", run.ended_at),
+            ("store", course.stored_at),
         ]
     found, since = [], run.created_at
     for name, until in steps:

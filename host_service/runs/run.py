@@ -45,6 +45,8 @@ _log = logging.getLogger("runmesh.runs")
 
 # A run that is shorter writes its course with its end, and pays nothing for it.
 _COURSE_SECONDS = 1.0
+# An end that took the store so long is worth one more write, to say so.
+_SLOW_SECONDS = 0.5
 
 
 class ActiveRun:
@@ -534,13 +536,31 @@ class ActiveRun:
         words = self.delivery.last_words(outcome, course=course_text(self.course))
         if self._committed is not None:
             await asyncio.shield(self._committed)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         if await self._services.ledger.finish(words.end, words.facts):
             self._show_end(words)
+            if loop.time() - began >= _SLOW_SECONDS:
+                self._tell_of_slow_end()
         else:
             # Another host took the run for lost and has written its end.
             self._record = await self._services.ledger.get(self.run_id) or self._record
         self.log.end(self._record)
         self.ended.set_result(self._record)
+
+    def _tell_of_slow_end(self) -> None:
+        """Write down how long the end waited for the store, which is known only behind it."""
+        self.course.stored_at = self._services.clock()
+        try:
+            amended = self._services.ledger.amend_course(
+                self.run_id,
+                course_text(self.course),
+                host_incarnation=self._services.host_incarnation,
+            )
+        except StoreError as error:
+            _log.debug("how long an end took to store was not noted: %s", error)
+        else:
+            amended.add_done_callback(_look_at_amended)
 
     def _show_end(self, words: LastWords) -> None:
         end = words.end
@@ -555,3 +575,9 @@ class ActiveRun:
         # The readers' patience does not hold up the end: it is in the ledger, and they are told of
         # it in any case.
         self.delivery.show_last(words)
+
+
+def _look_at_amended(amended: asyncio.Future[bool]) -> None:
+    """Look at what became of a note that nothing depends on: the end itself is stored."""
+    if not amended.cancelled() and amended.exception() is not None:
+        _log.debug("how long an end took to store was not noted: %s", amended.exception())

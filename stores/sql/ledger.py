@@ -38,6 +38,7 @@ from stores.sql.values import (
     check_ids,
     check_integers,
     check_limit,
+    check_text,
     microseconds,
     optional_microseconds,
 )
@@ -114,6 +115,17 @@ class SqlRunLedger:
         """End a run together with its last facts, and drop its checkpoints; see the protocol."""
         work = EncodedEnd.encode(end, facts or RunFacts(run_id=end.run_id))
         return self._journal.submit(work.run, size=work.facts.size)
+
+    def amend_course(
+        self, run_id: str, course: str, *, host_incarnation: str | None = None
+    ) -> Future[bool]:
+        """Replace how a run went; see the protocol."""
+        check_ids("run", run_id=run_id, host_incarnation=host_incarnation)
+        check_text("run", "course", course)
+        values = {"of_run": run_id, "of_incarnation": host_incarnation, "to_course": course}
+        return self._journal.submit(
+            lambda connection: connection.run(runs.AMEND_COURSE, values) == 1, size=len(course)
+        )
 
     def claim(
         self, run_id: str, from_incarnation: str, host_id: str, incarnation: str

@@ -117,6 +117,10 @@ _CHANGE = (
     )
 )
 
+AMEND_COURSE = (
+    sa.update(runs).where(is_run, _is_owned).values(course=sa.bindparam("to_course", type_=sa.Text))
+)
+
 FINISH = (
     sa.update(runs)
     .where(_is_writable)

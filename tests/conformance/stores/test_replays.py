@@ -36,6 +36,17 @@ async def test_last_facts_may_bring_the_course(stores: Stores) -> None:
     assert await stores.ledger.notes("run-2") is None
 
 
+async def test_course_may_be_amended_behind_the_end_by_the_host_of_the_run_alone(
+    stores: Stores,
+) -> None:
+    await stores.ledger.accept(an_event(), a_run())
+    await stores.ledger.finish(an_end(), RunFacts(run_id="run-1", course="first"))
+    assert not await stores.ledger.amend_course("run-1", "x", host_incarnation="another")
+    assert not await stores.ledger.amend_course("run-2", "x")
+    assert await stores.ledger.amend_course("run-1", "last", host_incarnation="start-1")
+    assert await stores.ledger.notes("run-1") == RunNotes(None, "last")
+
+
 @pytest.mark.parametrize("text", ["\0", "\ud800"])
 async def test_notes_that_no_database_holds_are_refused(stores: Stores, text: str) -> None:
     with pytest.raises(InvalidRecord):

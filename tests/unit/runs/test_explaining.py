@@ -199,6 +199,23 @@ async def test_course_of_a_long_run_is_stored_while_it_runs(
     assert course.last_word_at is not None
 
 
+async def test_end_that_the_store_took_long_for_says_so(
+    orchestrator: Orchestrator,
+    explaining: Explaining,
+    directory: AgentDirectory,
+    serving: ServeScript,
+    stores: Stores,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("host_service.runs.run._SLOW_SECONDS", 0.0)
+    await serving(talk)
+    await save(directory, an_agent())
+    told = await explained(orchestrator, explaining, agent_id="helper")
+    await stores.journal.flush()
+    told = await explaining.explain(told.run.run_id)
+    assert [each.name for each in told.stretches][-2:] == ["end", "store"]
+
+
 async def test_failure_is_told_with_what_to_do_next(
     orchestrator: Orchestrator, explaining: Explaining, directory: AgentDirectory
 ) -> None:

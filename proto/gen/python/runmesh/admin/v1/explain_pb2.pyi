@@ -657,8 +657,8 @@ class Stretch(_message.Message):
     name: _builtins.str
     """Required. What the time was spent on: `accept` (finding its agent), `turn` (waiting for its turn), `instance` (waiting for an
     instance of the runner), `start` (freezing rights, building the context), `first_result` (calling the runner, until it said
-    anything), `runner` (the runner, from then on), `end` (judging and putting together the end); `waiting` and `runner` where no
-    more is known.
+    anything), `runner` (the runner, from then on), `end` (judging and putting together the end), `store` (storing it, where
+    that took half a second or more); `waiting` and `runner` where no more is known.
     """
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:
