@@ -9,7 +9,7 @@ from runmesh.v1 import host_api_pb2 as api
 
 from runner_sdk._host.calls import HostCalls
 from runner_sdk._host.requests import make
-from runner_sdk._json import from_json, to_json
+from runner_sdk._json import from_json, mend_escapes, to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +95,15 @@ class Tools:
             InvalidArgument: The parameters are no JSON object, or break the tool's schema: tell
                 the model.
         """
-        text = parameters if isinstance(parameters, str) else to_json(parameters, field=tool_name)
-        # A model that calls a tool without parameters may well write nothing.
+        if isinstance(parameters, str):
+            # A model that calls a tool without parameters may well write nothing.
+            text = mend_escapes(parameters).strip() or "{}"
+        else:
+            text = to_json(parameters, field=tool_name)
         request = make(
             api.CallToolRequest,
             tool_name=tool_name,
-            parameters_json=text.strip() or "{}",
+            parameters_json=text,
             call_id=call_id,
         )
         response: api.CallToolResponse = await self.calls.call(

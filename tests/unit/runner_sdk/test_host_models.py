@@ -314,3 +314,21 @@ async def test_what_became_of_an_action_is_a_word(status: int, word: str) -> Non
     assert (outcome.result, outcome.detail) == ([1], "why")
     assert hint == result_pb2.APPROVAL_HINT_ADVISED
     assert outcome.proto.status == status
+
+
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [
+        (r'{"a": "\ud83d\ude00"}', r'{"a": "\ud83d\ude00"}'),
+        (r'{"a": "\uD83D"}', r'{"a": "\ufffd"}'),
+        (r'{"a": "\ude00\ud83d\ude00\ud83dx"}', r'{"a": "\ufffd\ud83d\ude00\ufffdx"}'),
+        (r'{"a": "\\ud83d \\\ud83d"}', r'{"a": "\\ud83d \\\ufffd"}'),
+        (r'{"a": "\u4e16\n"}', r'{"a": "\u4e16\n"}'),
+    ],
+)
+async def test_halves_of_surrogate_pairs_that_a_model_escapes_are_mended(
+    written: str, sent: str
+) -> None:
+    async with a_run(lambda host: host.add_tool("say", "done")) as (host, ctx):
+        await ctx.host.tools.call("say", written)
+        assert host.calls[0].request.parameters_json == sent

@@ -621,3 +621,27 @@ async def test_a_half_in_a_messages_id_is_replaced() -> None:
 
     ids = {delta.message_id for delta in outcome.of_kind("message_delta")}
     assert (outcome.failed, ids) == (None, {"m\ufffd"})
+
+
+async def test_what_a_later_host_hands_over_is_passed_on_as_it_is() -> None:
+    later = context_pb2.RunContext()
+    later.MergeFromString(b"\xfa\x07\x01x")  # field 127, which nobody knows yet
+    later.resources.models.add(model_id="m", kind=99)
+    part = later.input.parts.add()
+    part.MergeFromString(b"\xfa\x07\x01x")
+    seen: list[RunContext] = []
+
+    @agent_runner
+    async def passes_on(ctx: RunContext) -> Result:
+        seen.append(ctx)
+        return ctx.message(*ctx.input.parts)
+
+    async with serving(passes_on) as host:
+        outcome = await host.run(None, context=later)
+
+    [ctx] = seen
+    assert b"\xfa\x07\x01x" in ctx.proto.SerializeToString()
+    assert ctx.resources.models[0].kind == 99
+    assert [piece.SerializeToString() for piece in outcome.messages[0].parts] == [
+        part.SerializeToString()
+    ]
