@@ -144,6 +144,22 @@ async def test_every_form_of_an_answer_is_read(server: HookServer, raw: str) -> 
     assert answer.result_json == "[1, 2]"
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_answer_may_be_larger_than_what_is_buffered(
+    server: HookServer, chunked: bool
+) -> None:
+    most = 1024 * 1024
+    body = '"' + "x" * (most - 2) + '"'
+    if chunked:
+        text = f"{most:x}\r\n{body}\r\n0\r\n\r\n"
+        server.answers(f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{text}")
+    else:
+        server.replies(200, body)
+    answer = await a_hook(server.url, most_bytes=most).execute(an_action(payload=body))
+    assert answer.result_json == body
+    assert json.loads(server.received[0].body)["payload"] == json.loads(body)
+
+
 @pytest.mark.parametrize("status", [400, 404, 429, 500, 503])
 async def test_answer_of_failure_is_one(server: HookServer, status: int) -> None:
     server.replies(status, "the secret reason")
