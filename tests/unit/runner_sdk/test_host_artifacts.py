@@ -211,8 +211,9 @@ async def test_what_is_no_content_is_named() -> None:
         assert host.calls == []
 
 
+@pytest.mark.parametrize(("later", "field"), [(b"x" * 1001, "size_bytes"), (b"y" * 1000, "sha256")])
 async def test_a_file_that_changes_while_it_is_sent_is_not_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    later: bytes, field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"x" * 1000)
@@ -220,12 +221,12 @@ async def test_a_file_that_changes_while_it_is_sent_is_not_stored(
 
     def begin_late(*args: Any, **kwargs: Any) -> Any:
         # By now it has been measured.
-        path.write_bytes(b"x" * 1001)
+        path.write_bytes(later)
         return begin(*args, **kwargs)
 
     monkeypatch.setattr(HostCalls, "upload", begin_late)
     async with a_run() as (host, ctx):
-        with pytest.raises(errors.InvalidArgument, match="size_bytes"):
+        with pytest.raises(errors.InvalidArgument, match=field):
             await ctx.host.artifacts.create(path)
         assert host._world.artifacts.refs == {}
 
