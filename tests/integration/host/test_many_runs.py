@@ -56,9 +56,10 @@ def held_by(pid: int) -> Held:
     )
 
 
-def told(number: int, mood: random.Random) -> event_pb2.EventEnvelope:
-    """A message whose run ends at once, or never, or dies waiting for its turn."""
-    text = mood.choice(["a b c", "a hang", "a steer:1", "hang", "a " * 200])
+def told(number: int, agent: str, mood: random.Random) -> event_pb2.EventEnvelope:
+    """A message whose run ends at once, or never, or with the next of its session."""
+    waits = "a steer:1" if agent == "steered" else "a hang"
+    text = mood.choice(["a b c", "a hang", waits, "hang", "a " * 200])
     return message(text, event_id=f"many-{number}", conversation_id=str(number % 20))
 
 
@@ -67,7 +68,7 @@ async def come_and_go(caller: Caller, number: int, mood: random.Random) -> None:
     agent = mood.choice(["stateful", "steered", "plain"])
     leaves = mood.random() < 0.5
     call = caller.open(
-        told(number, mood),
+        told(number, agent, mood),
         agent,
         on_disconnect=gateway_pb2.ON_DISCONNECT_CANCEL if leaves else 0,
     )
@@ -128,6 +129,9 @@ async def test_nothing_is_left_of_runs_that_are_cancelled_at_random_moments(
         held = {pid: held_by(pid) for pid in (host.pid, *runners)}
         await crowd(caller, WARM_UP, RUNS)
         after = await until_idle(caller)
+        # Whatever was cancelled when: no run ended as if its runner had failed.
+        failed = await caller.list(statuses=[gateway_pb2.RUN_STATUS_FAILED])
+        assert [(run.failure.code, run.failure.message) for run in failed.runs] == []
         assert after.tasks <= before.tasks + 3
 
         def given_back() -> bool:
