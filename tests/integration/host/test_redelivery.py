@@ -146,6 +146,32 @@ async def test_of_two_contents_at_once_one_is_run_and_the_other_refused(
     assert calls_of(note) == 1
 
 
+async def test_redelivery_is_answered_while_the_line_is_full(
+    narrow: Caller, tmp_path: Path
+) -> None:
+    go, note = tmp_path / "go", tmp_path / "note"
+    events = [
+        scripted(say("x"), {"await": str(go)}, END, note=note, event_id=f"again-full-{number}")
+        for number in range(6)
+    ]
+    # Three go and two wait, which is all that this host takes.
+    runs = [await narrow.submit(event, "scripted") for event in events[:5]]
+    assert (await refused(narrow.submit(events[5], "scripted"))).reason == "OVERLOADED"
+    again = await asyncio.gather(
+        *(narrow.submit(event, "scripted") for event in events[:5] for _ in range(3))
+    )
+    assert {run.run_id for run in again} == {run.run_id for run in runs}
+    assert all(run.duplicate for run in again)
+    other = scripted(say("y"), END, event_id="again-full-4")
+    assert (await refused(narrow.submit(other, "scripted"))).reason == "ALREADY_EXISTS"
+    go.touch()
+    for run in runs:
+        assert (await narrow.watch(run.run_id)).ended.status == COMPLETED
+    assert calls_of(note) == 5
+    # What was refused is tried anew.
+    assert not (await narrow.submit(events[5], "scripted")).duplicate
+
+
 async def _refusal_or_none(call: Any) -> str | None:
     try:
         await call
