@@ -540,3 +540,33 @@ async def test_a_stream_is_read_no_faster_than_it_is_iterated_over() -> None:
             await anext(stream)
             await asyncio.sleep(0.3)
             assert written < 20
+
+
+async def test_streams_that_are_left_early_leave_nothing_behind() -> None:
+    serving_now = 0
+
+    async def endless(_: Any, context: Any) -> None:
+        nonlocal serving_now
+        serving_now += 1
+        try:
+            while True:
+                await context.write(api.StreamArtifactResponse(data=b"x" * 1000))
+        finally:
+            serving_now -= 1
+
+    request = api.StreamArtifactRequest(artifact_id="a")
+    async with (
+        a_host_api({"StreamArtifact": endless}) as address,
+        a_run(address=address) as (_, ctx),
+    ):
+        await anext(ctx.host.stream("StreamArtifact", request))
+        before = len(asyncio.all_tasks())
+        for number in range(200):
+            stream = ctx.host.stream("StreamArtifact", request)
+            await anext(stream)
+            if number % 2:
+                await stream.aclose()
+            del stream
+        async with asyncio.timeout(2):
+            while serving_now or len(asyncio.all_tasks()) > before:  # noqa: ASYNC110 - gRPC has no event for it
+                await asyncio.sleep(0.01)
