@@ -99,12 +99,15 @@ class Replaying:
 
         Raises:
             NotFound: There is no such run, or its event is past retention.
-            InvalidArgument: The address cannot be called, or no such runner is served there.
+            InvalidArgument: The address or the runner is none, or it is not served there.
             Unavailable: Nobody answers there, or the host is shutting down.
             Overloaded: It would have to wait, and as many runs wait as may.
         """
         original, event = await self._original(order.run_id)
         runner_id = order.runner_id or original.runner_id
+        if not plugin_of(runner_id):
+            fault = FieldFault("runner_id", "`plugin:author/name/runner`", runner_id)
+            raise InvalidArgument([fault])
         services = self._services_for(original, order)
         registry = await self._dial(order.runner_address, runner_id)
         if registry is not None:

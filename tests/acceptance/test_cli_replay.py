@@ -67,11 +67,16 @@ def test_replay_on_a_runner_of_choice_tells_what_came_out_otherwise(
     with served(OTHER, tmp_path) as address:
         replayed = running_host("runs", "replay", run_id, "--runner", address)
         loud = running_host("runs", "replay", run_id, "--runner", address, "--with-side-effects")
+        other = running_host(
+            "runs", "replay", run_id, "--runner", address, "--as", "plugin:acme/other/default"
+        )
     assert (replayed.status, replayed.out) == (0, f"mended: hello, {run_id}, off\n")
     assert replayed.err.splitlines()[-1] == (
         "not as the original: completed instead of failed (echo.asked), another text"
     )
     assert loud.out == f"mended: hello, {run_id}, on\n"
+    assert "UNAVAILABLE: the runner at unix:" in other.error_line()
+    assert "its handshake names 'runmesh/echo'" in other.error_line()
     # Nothing else ever reaches that runner.
     assert "static" not in running_host("runners", "list").out
     again = running_host("runs", "replay", run_id)

@@ -1,5 +1,6 @@
 """Runs explained and replayed by a real host, with a runner in a process of its own."""
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -197,9 +198,11 @@ async def test_run_of_a_lost_host_gets_its_secret_from_the_next(
     write_keeper(tmp_path / "plugins")
     host = make_host(plugins=tmp_path / "plugins", config=_CONFIG).start()
     async with calling(host.addresses["grpc"], host.key) as caller:
-        await caller.submit(an_event("a", seconds=60), "keeper")
+        under_way = await caller.submit(an_event("a", seconds=60), "keeper")
         waiting = await caller.submit(an_event("b"), "keeper")
         assert waiting.status < gateway_pb2.RUN_STATUS_RUNNING
+        # What a host knows of a run is written down a second after its start, at the latest.
+        await asyncio.sleep(1.5)
     host.kill()
     host.start()
     async with calling(host.addresses["grpc"], host.key) as caller:
@@ -207,7 +210,13 @@ async def test_run_of_a_lost_host_gets_its_secret_from_the_next(
         assert answer.messages == [PROOF]
         told = await explained(caller, waiting.run_id)
         assert told.HasField("rights")
-        assert {each.name for each in told.stretches} >= {"accept", "turn", "runner"}
+        assert {each.name for each in told.stretches} >= {"accept", "turn", "first_result"}
+        lost = await explained(caller, under_way.run_id)
+        assert lost.run.failure.code == "host.restarted"
+        assert "The host was lost" in lost.advice
+        assert {each.kind for each in lost.rights.grants} >= {"state", "storage", "permission"}
+        assert [each.rpc for each in lost.calls.calls] == [rpc for rpc, _ in CALLS]
+        assert lost.said.results[-1].kind == "run_failed"
 
 
 async def test_secrets_are_nowhere_that_is_kept_or_told(

@@ -319,6 +319,20 @@ async def test_what_cannot_be_replayed_is_not_found(replaying: Replaying) -> Non
         await replaying.start(ReplayOrder(run_id="run-1"))
 
 
+async def test_text_that_is_no_runner_is_refused(
+    orchestrator: Orchestrator,
+    replaying: Replaying,
+    directory: AgentDirectory,
+    serving: ServeScript,
+) -> None:
+    await serving(hello)
+    await save(directory, an_agent())
+    original = await run(orchestrator)
+    with pytest.raises(InvalidArgument):
+        await replaying.start(ReplayOrder(run_id=original.run_id, runner_id="nonsense"))
+    assert not orchestrator.active
+
+
 @pytest.mark.parametrize(
     ("address", "error"),
     [
