@@ -17,6 +17,7 @@ from host_service.authorization.grants import Grant
 
 # What the notes of one run take of the database at most.
 _GRANTS_BYTES = 64 * 1024
+_MOST_TEXTS = 256
 _MICROSECONDS = 1_000_000
 
 
@@ -47,16 +48,37 @@ class Course:
 _TIMES = ("turn_at", "instance_at", "first_result_at", "last_word_at", "stored_at")
 
 
-def course_text(course: Course) -> str:
+class GrantTexts:
+    """The texts of grants, made once for all runs whose rights came to the same.
+
+    Those share one tuple of grants, by which they are found: to compare two costs as much as to
+    write one.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[tuple[Grant, ...], str]] = {}
+
+    def of(self, grants: tuple[Grant, ...]) -> str:
+        """Return a JSON array: the grants that are kept, and how many are not."""
+        made = self._made.get(id(grants))
+        if made is None or made[0] is not grants:
+            if len(self._made) >= _MOST_TEXTS:
+                self._made.clear()
+            rows = _fitting(grants)
+            text = json.dumps([rows, len(grants) - len(rows)], ensure_ascii=False)
+            made = self._made[id(grants)] = (grants, text)
+        return made[1]
+
+
+def course_text(course: Course, grant_texts: GrantTexts) -> str:
     """Return the notes as the ledger keeps them."""
-    document: dict[str, Any] = {
-        name: _microseconds(at) for name in _TIMES if (at := getattr(course, name)) is not None
-    }
+    times = {name: _microseconds(at) for name in _TIMES if (at := getattr(course, name))}
+    fields = [json.dumps(times)[1:-1]] if times else []
+    if course.left_out:
+        fields.append(f'"left_out": {course.left_out}')
     if course.grants is not None:
-        rows = _fitting(course.grants)
-        document["grants"] = rows
-        document["left_out"] = course.left_out + len(course.grants) - len(rows)
-    return json.dumps(document, ensure_ascii=False)
+        fields.append(f'"grants": {grant_texts.of(course.grants)}')
+    return f"{{{', '.join(fields)}}}"
 
 
 def read_course(text: str | None) -> Course | None:
@@ -69,7 +91,9 @@ def read_course(text: str | None) -> Course | None:
         if name in document:
             setattr(course, name, _time(document[name]))
     if "grants" in document:
-        course.grants = tuple(_grant(*row) for row in document["grants"])
+        rows, left_out = document["grants"]
+        course.grants = tuple(_grant(*row) for row in rows)
+        course.left_out += left_out
     return course
 
 

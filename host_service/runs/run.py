@@ -439,7 +439,7 @@ class ActiveRun:
         facts = RunFacts(
             run_id=self.run_id,
             host_incarnation=self._services.host_incarnation,
-            course=course_text(self.course),
+            course=self._course_text(),
         )
         self._services.ledger.record(facts).add_done_callback(self.delivery.saved)
 
@@ -533,7 +533,7 @@ class ActiveRun:
         if self._saving_course is not None:
             # The end brings it along.
             self._saving_course.cancel()
-        words = self.delivery.last_words(outcome, course=course_text(self.course))
+        words = self.delivery.last_words(outcome, course=self._course_text())
         if self._committed is not None:
             await asyncio.shield(self._committed)
         loop = asyncio.get_running_loop()
@@ -548,13 +548,16 @@ class ActiveRun:
         self.log.end(self._record)
         self.ended.set_result(self._record)
 
+    def _course_text(self) -> str:
+        return course_text(self.course, self._services.grant_texts)
+
     def _tell_of_slow_end(self) -> None:
         """Write down how long the end waited for the store, which is known only behind it."""
         self.course.stored_at = self._services.clock()
         try:
             amended = self._services.ledger.amend_course(
                 self.run_id,
-                course_text(self.course),
+                self._course_text(),
                 host_incarnation=self._services.host_incarnation,
             )
         except StoreError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from host_service.actions.desk import ActionDesk
@@ -12,6 +12,7 @@ from host_service.catalogue.shelf import Shelf
 from host_service.limits import Limits
 from host_service.registry.registry import Registry
 from host_service.registry.schemas import ConfigSchemas
+from host_service.runs.course import GrantTexts
 from host_service.telemetry import Telemetry
 from host_service.validation import Validator
 from stores import Stores
@@ -42,6 +43,7 @@ class RunServices:
         host_api_address: Where runners reach HostAPIService.
         shelf: Gives what the catalogue holds now.
         calls_on: What HostAPI calls of these runs work on; None: what the host works on.
+        grant_texts: The texts of grants that runs have in common.
         side_effects: Whether what these runs do stays: False for a replay that keeps nothing.
     """
 
@@ -62,4 +64,5 @@ class RunServices:
     host_api_address: str
     shelf: Callable[[], Shelf] = Shelf
     calls_on: Stores | None = None
+    grant_texts: GrantTexts = field(default_factory=GrantTexts)
     side_effects: bool = True
