@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 import grpc.aio
-from runmesh.v1 import manifest_pb2, run_pb2_grpc
+from runmesh.v1 import manifest_pb2, run_pb2, run_pb2_grpc
 
+from host_service.registry.dialled import Dialled
 from host_service.registry.errors import SlotUnavailable
+from host_service.registry.reach import Reach
 from host_service.registry.records import NOT_INTRODUCED, FoundBy, InstanceState, Introduction
+from host_service.registry.run_stream import RunStream
 
 INSTANCE_TOKEN_PREFIX = "rmi_"  # noqa: S105 - it marks the tokens, it is none
 
@@ -24,12 +27,14 @@ class Instance:
     Attributes:
         plugin_id: The plugin it was found as, `author/name`.
         found_by: How it was found.
-        address: Its gRPC target.
+        address: Its gRPC target; empty for an attached one.
         process_id: The process, while it runs, when the host started it; else None.
         restarts: How often the process was started again before this start.
         instance_token: Secret. Names this start of this instance in calls to HostAPI.
-        channel: The connection to it.
-        run_stub: `RunService` on that connection.
+        reach: The way to it.
+        development: Whether a developer works on it: while it serves, it takes the runs of the
+            plugin's others.
+        host_address: Where it reaches the host, in its own words; empty where it said none.
         lost: Set once the process is gone for good. Runs on it end as crashed; it never serves
             again.
         unreachable: Set once nobody listens at its address: no new run can reach it, while those it
@@ -46,16 +51,17 @@ class Instance:
         "_since",
         "_state",
         "address",
-        "channel",
+        "development",
         "found_by",
+        "host_address",
         "idle",
         "instance_token",
         "last_picked",
         "lost",
         "plugin_id",
         "process_id",
+        "reach",
         "restarts",
-        "run_stub",
         "unreachable",
     )
 
@@ -65,17 +71,20 @@ class Instance:
         plugin_id: str,
         found_by: FoundBy,
         address: str,
-        channel: grpc.aio.Channel,
+        reach: Reach,
         restarts: int,
         on_release: Callable[["Instance"], None],
+        development: bool = False,
+        host_address: str = "",
     ) -> None:
         self.plugin_id = plugin_id
         self.found_by = found_by
         self.address = address
         self.process_id: int | None = None
         self.restarts = restarts
-        self.channel = channel
-        self.run_stub = run_pb2_grpc.RunServiceStub(channel)
+        self.reach = reach
+        self.development = development
+        self.host_address = host_address
         self.instance_token = INSTANCE_TOKEN_PREFIX + secrets.token_urlsafe(32)
         self.lost = asyncio.Event()
         self.unreachable = asyncio.Event()
@@ -91,6 +100,48 @@ class Instance:
 
     def __repr__(self) -> str:
         return f"<Instance {self.plugin_id} {self._state} at {self.address}>"
+
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        """The connection to one that is dialled.
+
+        Raises:
+            TypeError: It is reached in another way.
+        """
+        return self._dialled.channel
+
+    @property
+    def run_stub(self) -> run_pb2_grpc.RunServiceStub:
+        """`RunService` on the connection to one that is dialled.
+
+        Raises:
+            TypeError: It is reached in another way.
+        """
+        return self._dialled.run_stub
+
+    @property
+    def _dialled(self) -> Dialled:
+        if not isinstance(self.reach, Dialled):
+            raise TypeError(f"{self} is not dialled")
+        return self.reach
+
+    def open_run(
+        self,
+        request: run_pb2.RunRequest,
+        *,
+        timeout_seconds: float | None,
+        metadata: tuple[tuple[str, str], ...],
+    ) -> RunStream:
+        """Give it a run; returns at once.
+
+        Args:
+            request: The run.
+            timeout_seconds: How long it may take; None: no limit.
+            metadata: Trace context for the runner.
+        """
+        return self.reach.open_run(
+            self, request, timeout_seconds=timeout_seconds, metadata=metadata
+        )
 
     @property
     def state(self) -> InstanceState:

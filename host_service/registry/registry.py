@@ -19,6 +19,7 @@ from runmesh.v1 import manifest_pb2
 
 from host_service.registry.catalogue import Catalogue
 from host_service.registry.channel import open_channel
+from host_service.registry.dialled import Dialled
 from host_service.registry.errors import NotAnswering
 from host_service.registry.handshake import introduce, wait_until_serving
 from host_service.registry.instance import Instance
@@ -197,7 +198,7 @@ class Registry:
             plugin_id=plugin_id,
             found_by=found_by,
             address=address,
-            channel=open_channel(address),
+            reach=Dialled(open_channel(address)),
             restarts=restarts,
             on_release=self._slot_freed,
         )
@@ -380,4 +381,4 @@ async def _close_when_idle(instance: Instance) -> None:
     try:
         await instance.idle.wait()
     finally:
-        await instance.channel.close()
+        await instance.reach.close()

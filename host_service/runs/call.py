@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 
 from host_service.registry.instance import Instance
-from host_service.registry.run_stream import RunnerFault, RunStream
+from host_service.registry.run_stream import RunnerFault
 from host_service.runs.checker import ProtocolFault
 from host_service.runs.delivery import Delivery
 from host_service.runs.outcome import Outcome, RunFault, ended_by_runner
@@ -50,9 +50,8 @@ class RunnerCall:
         self._grace_seconds = services.limits.interrupt_grace_seconds
         self._on_first_word = on_first_word
         self._on_last_word = on_last_word
-        self._stream = RunStream(
-            instance=instance,
-            request=prepared.request,
+        self._stream = instance.open_run(
+            prepared.request,
             timeout_seconds=timeout_seconds,
             metadata=services.telemetry.outgoing(),
         )

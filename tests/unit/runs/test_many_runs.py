@@ -20,8 +20,8 @@ from runmesh.v1 import run_pb2
 from host_service.agents.directory import AgentDirectory
 from host_service.errors import Overloaded
 from host_service.limits import Limits
+from host_service.registry.dialled import DialledRun
 from host_service.registry.instance import Instance
-from host_service.registry.run_stream import RunStream
 from host_service.runs.admission import Place
 from host_service.runs.call import RunnerCall
 from host_service.runs.delivery import Delivery
@@ -45,7 +45,7 @@ AT_ONCE = 150
 _BLOCKS = 12_000
 #: What belongs to one run, and must be gone with it.
 OF_A_RUN = (
-    ActiveRun, RunnerCall, RunStream, Delivery, Reader, Place, Turn, SteeringBox, SteeredItem
+    ActiveRun, RunnerCall, DialledRun, Delivery, Reader, Place, Turn, SteeringBox, SteeredItem
 )  # fmt: skip
 
 
