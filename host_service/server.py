@@ -471,7 +471,7 @@ class _Builder:
         )
 
     async def _prepare_agents(self, directory: AgentDirectory, callers: CallerDirectory) -> None:
-        await directory.seal_old()
+        await directory.settle()
         await directory.ensure_default(SHIPPED_RUNNER)
         if self._configuration is not None:
             await apply_configuration(self._configuration, directory, self._check)
@@ -518,8 +518,9 @@ class _Builder:
             await say_serving(health_servicer)
             try:
                 await directory.fill_default()
+                await directory.settle()
             except StoreError as error:
-                _log.warning("the default agent could not be given a model: %s", error)
+                _log.warning("agents could not be brought up to what their runners say: %s", error)
 
         task = asyncio.create_task(settle())
         self._stack.callback(task.cancel)

@@ -106,13 +106,17 @@ class AgentDirectory:
         enabled = {agent.id for agent in agents if agent.enabled}
         self._index = BindingIndex(binding for binding in bindings if binding.agent_id in enabled)
 
-    async def seal_old(self) -> None:
-        """Seal the secret values of agents that were stored before values were sealed."""
+    async def settle(self) -> None:
+        """Seal of every agent what is secret, and no more, as far as its runner is known.
+
+        To be called before agents are used, for those that were stored before values were sealed,
+        and when runners are known, for those that were stored before theirs was.
+        """
         async with self._changing:
             await self.reload()
-            old = [self._agents[agent_id] for agent_id in sorted(self._sealed.old)]
-            if old:
-                agents, sealed = self._written(old)
+            ids = [each for each in sorted(self._agents) if not self._sealed.is_settled(each)]
+            if ids:
+                agents, sealed = self._written(self._agents[each] for each in ids)
                 await self._catalogue.apply(agents, [], secrets=sealed)
                 await self.reload()
 
@@ -202,7 +206,7 @@ class AgentDirectory:
                 plan.items.append(item_of(thing))
         for agent in (*declared.agents.values(), *self._filled_default(declared)):
             change = change_of("agent", self._agents.get(agent.id), agent)
-            if plan.note(change) or self._sealed.shows_secrets(agent.id):
+            if plan.note(change) or not self._sealed.is_settled(agent.id):
                 plan.agents.append(agent)
         for binding in declared.bindings.values():
             if plan.note(change_of("binding", self._bindings.get(binding.id), binding)):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ _log = logging.getLogger("runmesh.agents")
 
 _KIND = "agent"
 _NAME = "config"
-_WITHHELD, _MARK = "withheld", "sealed_as"
+_WITHHELD, _ALL, _MARK = "withheld", "withheld_all", "sealed_as"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +56,23 @@ class SealedAgents:
         self._secrets = secrets
         self._schema_of = schema_of
         self._sealed: dict[str, _Sealed] = {}
-        self._open: frozenset[str] = frozenset()
+        self._agents: Mapping[str, Agent] = {}
         self._old: frozenset[str] = frozenset()
+        self._whole: frozenset[str] = frozenset()
 
     async def read(self, records: Sequence[AgentRecord]) -> list[Agent]:
         """Return the agents that are stored, with their sealed values put back."""
         sealed: dict[str, _Sealed] = {}
         agents: list[Agent] = []
         old: set[str] = set()
+        whole: set[str] = set()
         for record in records:
             agent = Agent.from_document(record.document, revision=record.revision)
             document = json.loads(record.document)
             if _WITHHELD not in document:
                 old.add(agent.id)
+            if document.get(_ALL):
+                whole.add(agent.id)
             if document.get(_WITHHELD):
                 values_json = await self._values(agent.id)
                 sealed[agent.id] = _Sealed(values_json, document.get(_MARK, ""))
@@ -76,8 +80,8 @@ class SealedAgents:
                 agent = replace(agent, config_json=write_exactly(config))
             agents.append(agent)
         self._sealed = sealed
-        self._open = frozenset(agent.id for agent in agents if self._is_open(agent))
-        self._old = frozenset(old)
+        self._agents = {agent.id: agent for agent in agents}
+        self._old, self._whole = frozenset(old), frozenset(whole)
         return agents
 
     async def _values(self, agent_id: str) -> str:
@@ -88,22 +92,23 @@ class SealedAgents:
             secret = None
         return secret.reveal() if secret is not None else "{}"
 
-    def _is_open(self, agent: Agent) -> bool:
-        """Return whether an agent's document shows values that are to be sealed."""
-        sealed: Collection[str] = read_exactly(self._sealed.get(agent.id, _NOTHING).values_json)
-        return not set(self._secret_names(agent)) <= set(sealed)
+    def is_settled(self, agent_id: str) -> bool:
+        """Return whether what is stored of an agent is as it would be stored now.
 
-    @property
-    def old(self) -> Collection[str]:
-        """Ids of agents that were stored before values were sealed."""
-        return self._old
-
-    def shows_secrets(self, agent_id: str) -> bool:
-        """Return whether what is stored of an agent shows values that are to be sealed.
-
-        It was stored before values were, or before its runner said that they are secret.
+        It is not if it was stored before values were sealed, before its runner said that they are
+        secret, or before its runner was known and said that they are not. What was sealed by what
+        a runner said stays so while the runner is not known.
         """
-        return agent_id in self._open
+        agent = self._agents.get(agent_id)
+        if agent is None:
+            return True
+        if agent_id in self._old:
+            return False
+        schema = self._schema_of(agent.runner_id)
+        if schema is None:
+            return True
+        sealed: Collection[str] = read_exactly(self._sealed.get(agent_id, _NOTHING).values_json)
+        return agent_id not in self._whole and set(self._secret_names(agent)) <= set(sealed)
 
     def _secret_names(self, agent: Agent) -> Sequence[str]:
         config: dict[str, Any] = read_exactly(agent.config_json)
@@ -129,6 +134,8 @@ class SealedAgents:
         document = {**json.loads(shown.to_document()), _WITHHELD: names}
         if names:
             document[_MARK] = mark
+        if names and self._schema_of(agent.runner_id) is None:
+            document[_ALL] = True
         record = AgentRecord(
             id=agent.id,
             name=agent.name,

@@ -143,13 +143,32 @@ async def test_what_was_stored_before_values_were_sealed_is_sealed_at_a_start(
     record = AgentRecord(id="helper", name="", runner_id=RUNNER, document=old.to_document())
     await stores.catalogue.put_agent(record)
     # Which fields are secret is not known before the runner is.
-    await directory_on(stores, {}).seal_old()
+    await directory_on(stores, {}).settle()
     assert json.loads(await document(stores))["config_json"] == "{}"
+    directory = directory_on(stores, {})
     revision = await stores.catalogue.revision()
-    directory = directory_on(stores)
-    await directory.seal_old()
+    await directory.settle()
     assert await stores.catalogue.revision() == revision
     assert config_of(directory) == json.loads(CONFIG)
+
+
+async def test_what_is_no_secret_is_open_again_once_the_runner_is_known(stores: Stores) -> None:
+    agent = an_agent(config_json=CONFIG)
+    await apply(directory_on(stores, {}), agent)
+    known = directory_on(stores)
+    await known.settle()
+    stored = json.loads(await document(stores))
+    assert json.loads(stored["config_json"]) == {"title": "世界"}
+    assert stored["withheld"] == ["token"]
+    assert config_of(known) == json.loads(CONFIG)
+    revision = await stores.catalogue.revision()
+    await known.settle()
+    # At the next start the runner is not known yet: that changes nothing of what is sealed.
+    started = directory_on(stores, {})
+    await started.settle()
+    assert await apply(started, agent) == ["unchanged"]
+    assert await stores.catalogue.revision() == revision
+    assert config_of(started) == json.loads(CONFIG)
 
 
 async def test_values_that_cannot_be_read_are_told_in_the_log_alone(
