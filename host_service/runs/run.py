@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from datetime import datetime, timedelta
 
 from host_service.agents.agent import Agent
 from host_service.agents.follow_up import FollowUp
@@ -27,26 +26,23 @@ from host_service.registry.run_stream import RunnerFault
 from host_service.runs.admission import Place
 from host_service.runs.call import RunnerCall
 from host_service.runs.context import duration, place_in_history
-from host_service.runs.course import Course, course_text
+from host_service.runs.course import Course
+from host_service.runs.course_keeping import CourseKeeper
 from host_service.runs.deadline import Deadline
-from host_service.runs.delivery import Delivery, LastWords
+from host_service.runs.delivery import Delivery
 from host_service.runs.event import Event
 from host_service.runs.log import ResultLog
 from host_service.runs.outcome import Outcome, RunFault, Stop, stopped, taken_up
 from host_service.runs.request import PreparedCall, find_files, prepare_call, selected_files
 from host_service.runs.services import RunServices
 from host_service.runs.sessions import Turn
+from host_service.runs.standing import Standing
 from host_service.runs.steering import SteeredItem, SteeringBox
 from host_service.runs.waiting import Waiting
 from stores.errors import StoreError
-from stores.records import Acceptance, RunFacts, RunRecord, RunStatus
+from stores.records import Acceptance, RunRecord, RunStatus
 
 _log = logging.getLogger("runmesh.runs")
-
-# A run that is shorter writes its course with its end, and pays nothing for it.
-_COURSE_SECONDS = 1.0
-# An end that took the store so long is worth one more write, to say so.
-_SLOW_SECONDS = 0.5
 
 
 class ActiveRun:
@@ -66,7 +62,6 @@ class ActiveRun:
         delivery: Its results.
         ended: Done when its end is committed.
         steered: What another run may take up of it; None if it was handed to none.
-        course: When what happened to it, and what it was granted.
     """
 
     def __init__(
@@ -86,7 +81,6 @@ class ActiveRun:
         self.turn = turn
         self.follow_up = follow_up
         self.resolution = resolution
-        self.course = Course()
         self.delivery = Delivery(
             run_id=record.run_id,
             runner_id=record.runner_id,
@@ -101,7 +95,8 @@ class ActiveRun:
         self.steered = (
             SteeredItem(record.run_id, event, self.ended) if record.steered_into else None
         )
-        self._record = record
+        self._standing = Standing(record, delivery=self.delivery, services=services)
+        self._keeper = CourseKeeper(record.run_id, delivery=self.delivery, services=services)
         self._waiting = Waiting(
             agent=agent,
             session_key=record.session_key,
@@ -123,19 +118,18 @@ class ActiveRun:
         self._prepared: PreparedCall | RunFault | None = None
         self._deadline = Deadline(agent.timeout_seconds)
         self._missing_secrets: tuple[str, ...] = ()
-        self._saving_course: asyncio.TimerHandle | None = None
         self._box: SteeringBox | None = None
         self._is_closed = False
 
     @property
     def run_id(self) -> str:
         """The run's id."""
-        return self._record.run_id
+        return self._standing.record.run_id
 
     @property
     def accepted(self) -> RunRecord:
         """The run as it is handed to the ledger."""
-        return self._record
+        return self._standing.record
 
     @property
     def log(self) -> ResultLog:
@@ -158,15 +152,12 @@ class ActiveRun:
 
     def view(self) -> RunRecord:
         """Return the run as it is now, with what the ledger learns only later."""
-        if self.ended.done():
-            return self._record
-        return replace(
-            self._record,
-            last_sequence=self.delivery.delivered,
-            first_delta_at=self.delivery.first_delta_at,
-            usage=self.delivery.usage,
-            warnings=self.delivery.warnings,
-        )
+        return self._standing.record if self.ended.done() else self._standing.view()
+
+    @property
+    def course(self) -> Course:
+        """When what happened to it, and what it was granted."""
+        return self._keeper.course
 
     def stop(self, reason: Stop, text: str = "") -> None:
         """End the run from outside; the first reason holds. The run itself writes its end."""
@@ -198,12 +189,9 @@ class ActiveRun:
         self._was_called = True
         self._deadline.start()
         now = self.course.instance_at = self._services.clock()
-        timeout = self.agent.timeout_seconds
-        self._record = replace(
-            self._record,
-            status=RunStatus.RUNNING,
-            started_at=now,
-            deadline=now + timedelta(seconds=timeout) if timeout else None,
+        self._standing.begin(
+            at=now,
+            timeout_seconds=self.agent.timeout_seconds,
             instance_id=instance.instance_id,
         )
 
@@ -246,7 +234,7 @@ class ActiveRun:
 
         What another run may still take up leaves when that run has ended.
         """
-        if self._record.replay_of is not None:
+        if self._standing.record.replay_of is not None:
             # Whoever wanted it is gone with this host.
             self.stop(Stop.SHUTDOWN)
             return
@@ -262,9 +250,9 @@ class ActiveRun:
             prepared: What the acceptance will be.
         """
         self._committed = committed
-        self._record = prepared.run
+        self._standing.record = prepared.run
         try:
-            with self._services.telemetry.run_span(self._record):
+            with self._services.telemetry.run_span(self._standing.record):
                 await self._execute()
         except Exception as error:  # noqa: BLE001 - nobody may wait for an end that never comes
             _log.exception("the end of run %s could not be written", self.run_id)
@@ -278,8 +266,7 @@ class ActiveRun:
         """Give up all that the run holds; what it was handed and did not take up goes by itself."""
         self._is_closed = True
         self._deadline.stop_watching()
-        if self._saving_course is not None:
-            self._saving_course.cancel()
+        self._keeper.stop()
         if self._box is not None:
             self._box.close()
         if self.steered is not None:
@@ -354,7 +341,7 @@ class ActiveRun:
         if self.steered is not None:
             if await self.steered.fate:
                 return taken_up()
-            self._record = replace(self._record, steered_into=None)
+            self._standing.go_alone()
             if self._leaves_waiting:
                 return self._stopped_outcome()
         again = False
@@ -374,8 +361,7 @@ class ActiveRun:
     async def _take_instance(self) -> Instance:
         instance, self._begun = self._begun, None
         if instance is None:
-            if self._record.status is RunStatus.ACCEPTED:
-                self._advance(RunStatus.QUEUED, at=self._services.clock())
+            self._standing.queue()
             instance = await self._waiting.take()
             self.course.turn_at = self._waiting.turn_at
             self.course.instance_at = self._services.clock()
@@ -392,17 +378,13 @@ class ActiveRun:
         self._token = prepared.run_token
         if self._committed is not None:
             self._services.tokens.hold(self._token, self._committed)
-        self.course.grants = prepared.snapshot.trace
-        if self._saving_course is None:
-            self._saving_course = asyncio.get_running_loop().call_later(
-                _COURSE_SECONDS, self._save_course
-            )
-        place_in_history(prepared.request.context, self.event, self._record.latest_cursor_position)
+        self._keeper.note_grants(prepared.snapshot.trace)
+        record = self._standing.record
+        place_in_history(prepared.request.context, self.event, record.latest_cursor_position)
         self._warn_of_what_is_left_out(prepared)
-        if self._record.status is not RunStatus.RUNNING:
+        if record.status is not RunStatus.RUNNING:
             self._deadline.start()
-            self._advance(
-                RunStatus.RUNNING,
+            self._standing.run(
                 at=prepared.started_at,
                 deadline=prepared.deadline,
                 instance_id=instance.instance_id,
@@ -422,26 +404,14 @@ class ActiveRun:
             timeout_seconds=timeout_seconds,
             delivery=self.delivery,
             services=self._services,
-            on_first_word=self._hear_first_word,
+            on_first_word=self._keeper.note_first_word,
             on_last_word=self._hear_last_word,
         )
         return await self._call.relay(self._committed)
 
-    def _hear_first_word(self) -> None:
-        self.course.first_result_at = self._services.clock()
-
     def _hear_last_word(self) -> None:
         self._deadline.stop_watching()
-        self.course.last_word_at = self._services.clock()
-
-    def _save_course(self) -> None:
-        """Write down what is known by now, so that it is not lost with this host."""
-        facts = RunFacts(
-            run_id=self.run_id,
-            host_incarnation=self._services.host_incarnation,
-            course=self._course_text(),
-        )
-        self._services.ledger.record(facts).add_done_callback(self.delivery.saved)
+        self._keeper.note_last_word()
 
     async def _fill_state(self, prepared: PreparedCall) -> None:
         try:
@@ -472,7 +442,7 @@ class ActiveRun:
                 f"{', '.join(self._missing_secrets)}",
             )
         return prepare_call(
-            record=self._record,
+            record=self._standing.record,
             event=self.event,
             agent=self.agent,
             instance=instance,
@@ -480,36 +450,8 @@ class ActiveRun:
             files=files,
         )
 
-    def _advance(
-        self,
-        status: RunStatus,
-        *,
-        at: datetime,
-        deadline: datetime | None = None,
-        instance_id: str | None = None,
-    ) -> None:
-        record = self._record
-        self._record = replace(
-            record,
-            status=status,
-            steered_into=None,
-            queued_at=at if status is RunStatus.QUEUED else record.queued_at,
-            started_at=at if status is RunStatus.RUNNING else record.started_at,
-            deadline=deadline or record.deadline,
-            instance_id=instance_id or record.instance_id,
-        )
-        saved = self._services.ledger.advance(
-            self.run_id,
-            status,
-            at=at,
-            instance_id=instance_id,
-            deadline=deadline,
-            host_incarnation=self._services.host_incarnation,
-        )
-        saved.add_done_callback(self.delivery.saved)
-
     def _can_interrupt(self) -> bool:
-        manifest = self._services.registry.manifest(self._record.runner_id)
+        manifest = self._services.registry.manifest(self._standing.record.runner_id)
         return manifest is not None and manifest.capabilities.interrupt
 
     def _cancel_work(self) -> None:
@@ -528,59 +470,18 @@ class ActiveRun:
         if self._interrupting is not None:
             self._interrupting.cancel()
         outcome = await self.delivery.settle_last(outcome)
-        if self.course.last_word_at is None:
-            self.course.last_word_at = self._services.clock()
-        if self._saving_course is not None:
-            # The end brings it along.
-            self._saving_course.cancel()
-        words = self.delivery.last_words(outcome, course=self._course_text())
+        words = self.delivery.last_words(outcome, course=self._keeper.at_end())
         if self._committed is not None:
             await asyncio.shield(self._committed)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
         if await self._services.ledger.finish(words.end, words.facts):
-            self._show_end(words)
-            if loop.time() - began >= _SLOW_SECONDS:
-                self._tell_of_slow_end()
+            self._standing.end(words.end, is_taken_up=self._is_taken_up)
+            # The readers' patience does not hold up the end: it is in the ledger, and they are told
+            # of it in any case.
+            self.delivery.show_last(words)
+            self._keeper.note_stored()
         else:
             # Another host took the run for lost and has written its end.
-            self._record = await self._services.ledger.get(self.run_id) or self._record
-        self.log.end(self._record)
-        self.ended.set_result(self._record)
-
-    def _course_text(self) -> str:
-        return course_text(self.course, self._services.grant_texts)
-
-    def _tell_of_slow_end(self) -> None:
-        """Write down how long the end waited for the store, which is known only behind it."""
-        self.course.stored_at = self._services.clock()
-        try:
-            amended = self._services.ledger.amend_course(
-                self.run_id,
-                self._course_text(),
-                host_incarnation=self._services.host_incarnation,
-            )
-        except StoreError as error:
-            _log.debug("how long an end took to store was not noted: %s", error)
-        else:
-            amended.add_done_callback(_look_at_amended)
-
-    def _show_end(self, words: LastWords) -> None:
-        end = words.end
-        self._record = replace(
-            self.view(),
-            status=end.status,
-            steered_into=self._record.steered_into if self._is_taken_up else None,
-            ended_at=end.ended_at,
-            failure=end.failure,
-            last_sequence=end.last_sequence,
-        )
-        # The readers' patience does not hold up the end: it is in the ledger, and they are told of
-        # it in any case.
-        self.delivery.show_last(words)
-
-
-def _look_at_amended(amended: asyncio.Future[bool]) -> None:
-    """Look at what became of a note that nothing depends on: the end itself is stored."""
-    if not amended.cancelled() and amended.exception() is not None:
-        _log.debug("how long an end took to store was not noted: %s", amended.exception())
+            stored = await self._services.ledger.get(self.run_id)
+            self._standing.record = stored or self._standing.record
+        self.log.end(self._standing.record)
+        self.ended.set_result(self._standing.record)

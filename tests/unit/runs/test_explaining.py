@@ -169,7 +169,7 @@ async def test_course_of_a_long_run_is_stored_while_it_runs(
     stores: Stores,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("host_service.runs.run._COURSE_SECONDS", 0.01)
+    monkeypatch.setattr("host_service.runs.course_keeping._COURSE_SECONDS", 0.01)
     may_end = asyncio.Event()
 
     async def slow(request: run_pb2.RunRequest) -> Payloads:
@@ -207,7 +207,7 @@ async def test_end_that_the_store_took_long_for_says_so(
     stores: Stores,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("host_service.runs.run._SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("host_service.runs.course_keeping._SLOW_SECONDS", 0.0)
     await serving(talk)
     await save(directory, an_agent())
     told = await explained(orchestrator, explaining, agent_id="helper")

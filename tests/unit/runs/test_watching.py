@@ -138,14 +138,15 @@ async def test_watcher_that_comes_while_the_end_is_committed_gets_it_once(
         await asyncio.sleep(0)
     if not is_committed:
         assert await stores.ledger.finish(words.end, words.facts)
-    run.run._show_end(words)
-    run.run.log.end(run.run._record)
+    run.run._standing.end(words.end, is_taken_up=False)
+    run.delivery.show_last(words)
+    run.run.log.end(run.run._standing.record)
     results = results_of(await joining) + await read_to_end(watching)
     assert [each.WhichOneof("payload") for each in results] == [
         "message_completed",
         "run_completed",
     ]
-    assert run.run._record.last_sequence == 3
+    assert run.run._standing.record.last_sequence == 3
 
 
 async def test_bookmark_of_an_idle_watcher_stands_at_what_it_has_seen(
