@@ -19,6 +19,7 @@ The tree::
     +-- DeadlineExceeded         the run's deadline has passed
     +-- NotImplementedHere       the contract has the call, this host does not
     +-- Unavailable              the host, or something behind it, is away for now
+    +-- Incompatible             no protocol version in common
     StartupError                 the host cannot start; says what to do
 
 How a reason becomes a gRPC status stands beside the interceptor that does it.
@@ -193,6 +194,12 @@ class Unavailable(HostError):
     """The host, or something behind it, is away for now."""
 
     reason = "UNAVAILABLE"
+
+
+class Incompatible(HostError):
+    """The other side speaks no protocol version of this host."""
+
+    reason = "INCOMPATIBLE"
 
 
 class StartupError(Exception):

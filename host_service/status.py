@@ -38,6 +38,7 @@ CODES: Mapping[str, grpc.StatusCode] = {
     "NOT_IMPLEMENTED": grpc.StatusCode.UNIMPLEMENTED,
     "UNAVAILABLE": grpc.StatusCode.UNAVAILABLE,
     "RUNTIME_ERROR": grpc.StatusCode.INTERNAL,
+    "INCOMPATIBLE": grpc.StatusCode.FAILED_PRECONDITION,
 }
 
 # Together, with the details in base64, they stay below 8 KiB.

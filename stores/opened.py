@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stores.actions import Actions
 from stores.artifacts import Artifacts
+from stores.attach_tokens import AttachTokens
 from stores.audit import Audit
 from stores.catalogue import Catalogue
 from stores.event_log import EventLog
@@ -37,6 +38,7 @@ class Stores:
         catalogue: Agents, bindings, and what else operators keep.
         secrets: The secrets of what the catalogue keeps.
         keys: API keys.
+        attach_tokens: Tokens with which runners attach.
         audit: The audit.
         retention: Removes what is no longer to be kept.
         journal: The queue in front of the writer.
@@ -56,6 +58,7 @@ class Stores:
     catalogue: Catalogue
     secrets: Secrets
     keys: ApiKeys
+    attach_tokens: AttachTokens
     audit: Audit
     retention: Retention
     journal: Journal

@@ -551,6 +551,29 @@ class ApiKeyRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttachTokenRecord:
+    """A token with which runners of one plugin attach to hosts, without the token itself.
+
+    Attributes:
+        token_id: Its id, by which it is listed and revoked.
+        plugin_id: The plugin it was issued for, `author/name`.
+        hash: Hash of the token; unique.
+        created_at: When it was made.
+        expires_at: When it stops working.
+        revoked_at: When it was revoked, if it was.
+        last_used_at: When a runner last attached with it, as far as is known.
+    """
+
+    token_id: str
+    plugin_id: str
+    hash: bytes
+    created_at: datetime
+    expires_at: datetime
+    revoked_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactHeader:
     """What is said of an artifact by who creates it.
 

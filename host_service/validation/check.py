@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from google.protobuf.message import Message
-from runmesh.admin.v1 import actions_pb2, admin_pb2, explain_pb2
+from runmesh.admin.v1 import actions_pb2, admin_pb2, attach_tokens_pb2, explain_pb2
 from runmesh.v1 import (
     attach_pb2,
     context_pb2,
@@ -37,6 +37,7 @@ _FILES: Final = tuple(
         actions_pb2,
         admin_pb2,
         attach_pb2,
+        attach_tokens_pb2,
         context_pb2,
         discovery_pb2,
         event_pb2,

@@ -33,6 +33,9 @@ _RUNNER_ID: Final = Pattern(
     f"plugin:{_PLUGIN_PART}/{_PLUGIN_PART}/{_PLUGIN_PART}",
     f"`plugin:author/name/runner`, each part matching `{_PLUGIN_PART}`",
 )
+_PLUGIN_ID: Final = Pattern(
+    f"{_PLUGIN_PART}/{_PLUGIN_PART}", f"`author/name`, each part matching `{_PLUGIN_PART}`"
+)
 _EVENT_TYPE: Final = r"[a-z0-9_]+(\.[a-z0-9_]+)+"
 _PRODUCT_ID: Final = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _TYPE_WORD: Final = "[A-Za-z0-9][A-Za-z0-9._+-]*"
@@ -286,7 +289,12 @@ _HOST_API: Final[Mapping[str, _Fields]] = {
 
 _ATTACH: Final[Mapping[str, _Fields]] = {
     "AttachRequest": {"message": _REQUIRED},
-    "AttachHello": {"protocol_versions": _REQUIRED, "handshake": _REQUIRED, "runners": _APART},
+    "AttachHello": {
+        "protocol_versions": _REQUIRED,
+        "handshake": _REQUIRED,
+        "runners": _APART,
+        "host_address": _UP_TO_255,
+    },
     "AttachResults": {"run_id": _ID, "results": _APART},
     "AttachRunEnded": {"run_id": _ID},
     "AttachInterruptAnswer": {"run_id": _ID},
@@ -447,6 +455,9 @@ _ADMIN: Final[Mapping[str, _Fields]] = {
     },
     "ListApiKeysRequest": {"page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},
     "RevokeApiKeyRequest": {"key_id": _ID},
+    "CreateAttachTokenRequest": {"plugin_id": (Required(), _PLUGIN_ID)},
+    "ListAttachTokensRequest": {"page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},
+    "RevokeAttachTokenRequest": {"token_id": _ID},
     "ExplainRunRequest": {"run_id": _ID},
     "ReplayRunRequest": {"run_id": _ID, "runner_address": _UP_TO_255, "runner_id": _UP_TO_255},
 }

@@ -18,6 +18,7 @@ from stores.opened import Stores
 from stores.secret_keys import SecretKeys
 from stores.sql.actions import SqlActions
 from stores.sql.artifacts import SqlArtifacts
+from stores.sql.attach_tokens import SqlAttachTokens
 from stores.sql.audit import SqlAudit
 from stores.sql.catalogue import SqlCatalogue
 from stores.sql.connection import Connection, Database
@@ -166,6 +167,7 @@ def _compose(
         catalogue=catalogue,
         secrets=secrets,
         keys=SqlApiKeys(journal=journal, readers=readers),
+        attach_tokens=SqlAttachTokens(journal=journal, readers=readers),
         audit=audit,
         retention=SqlRetention(journal=journal, readers=readers, catalogue=catalogue, clock=clock),
         journal=journal,

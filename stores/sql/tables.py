@@ -310,6 +310,18 @@ api_keys = sa.Table(
     _time("last_used_at", nullable=True),
 )
 
+attach_tokens = sa.Table(
+    "attach_tokens",
+    metadata,
+    sa.Column("token_id", KEY, primary_key=True),
+    _key("plugin_id"),
+    sa.Column("hash", sa.LargeBinary, nullable=False, unique=True),
+    _time("created_at"),
+    _time("expires_at"),
+    _time("revoked_at", nullable=True),
+    _time("last_used_at", nullable=True),
+)
+
 # The bytes of artifacts, each under a name that is used once: its SHA-256 and a random part. A row
 # comes before its bytes and goes after them. A condemned one is being deleted, and is not given to
 # anybody any more: who has the same bytes then gets a new name.

@@ -8,6 +8,7 @@ from stores import Stores
 from stores.records import (
     AgentRecord,
     ApiKeyRecord,
+    AttachTokenRecord,
     BindingRecord,
     Checkpoint,
     EventRecord,
@@ -133,6 +134,18 @@ def a_key(key_id: str = "key", **changes: Any) -> ApiKeyRecord:
         created_at=NOON,
     )
     return replace(key, **changes)
+
+
+def an_attach_token(token_id: str = "token", **changes: Any) -> AttachTokenRecord:
+    """Return an attach token whose hash follows from its id."""
+    token = AttachTokenRecord(
+        token_id=token_id,
+        plugin_id="acme/helpdesk",
+        hash=b"hash of " + token_id.encode(),
+        created_at=NOON,
+        expires_at=at(3600),
+    )
+    return replace(token, **changes)
 
 
 async def accepted(stores: Stores, run_id: str = "run-1", **changes: Any) -> RunRecord:

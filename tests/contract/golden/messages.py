@@ -132,6 +132,14 @@ def _attach() -> Iterator[tuple[str, Message]]:
         host=handshake_request(), protocol_version="1", initial_credit=64
     )
     yield "hello", attach_pb2.AttachRequest(hello=hello)
+    developers = attach_pb2.AttachHello(
+        protocol_versions=["1"],
+        handshake=handshake_response(),
+        runners=[manifest()],
+        development=True,
+        host_address="host.example:7443",
+    )
+    yield "hello_of_a_developer", attach_pb2.AttachRequest(hello=developers)
     yield (
         "results",
         attach_pb2.AttachRequest(
@@ -155,6 +163,8 @@ def _attach() -> Iterator[tuple[str, Message]]:
     yield "health_not_serving", attach_pb2.AttachRequest(health=attach_pb2.AttachHealth())
     yield "welcome", attach_pb2.AttachResponse(welcome=welcome)
     yield "run", attach_pb2.AttachResponse(run=run_request())
+    traced = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    yield "run_with_metadata", attach_pb2.AttachResponse(run=run_request(), metadata=traced)
     yield "interrupt", attach_pb2.AttachResponse(interrupt=run_pb2.InterruptRequest(run_id=RUN_ID))
     yield (
         "cancel",

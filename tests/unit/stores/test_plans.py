@@ -14,6 +14,7 @@ from stores.audit import AuditOutcome, AuditQuery
 from stores.records import RunQuery, RunStatus
 from stores.sql import (
     actions,
+    attach_tokens,
     catalogue,
     event_log,
     hosts,
@@ -35,7 +36,15 @@ from stores.sql.tables import metadata
 from tests.conformance.stores.samples import NOON
 
 # These read all of a small table, because all of it is asked for.
-WHOLE_TABLES = {"agents", "bindings", "api_keys", "hosts", "catalogue_revision", "secrets"}
+WHOLE_TABLES = {
+    "agents",
+    "api_keys",
+    "attach_tokens",
+    "bindings",
+    "catalogue_revision",
+    "hosts",
+    "secrets",
+}
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +66,7 @@ def plan(database: Database, statement: ClauseElement) -> list[str]:
 def statements() -> Iterator[tuple[str, ClauseElement]]:
     for module in (
         actions,
+        attach_tokens,
         catalogue,
         event_log,
         hosts,
@@ -81,6 +91,7 @@ FRAGMENTS = {"runs.select_runs", "runs._advance", "transcript._between"}
 
 # What these sort is a handful of rows.
 SORTS = {
+    "attach_tokens._SELECT_ALL",
     "catalogue._SELECT_OF_AGENT",
     "keys._SELECT_ALL",
     "runs.SELECT_CHECKPOINTS",

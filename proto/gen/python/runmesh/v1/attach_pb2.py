@@ -28,33 +28,37 @@ from runmesh.v1 import result_pb2 as runmesh_dot_v1_dot_result__pb2
 from runmesh.v1 import run_pb2 as runmesh_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17runmesh/v1/attach.proto\x12\nrunmesh.v1\x1a\x1arunmesh/v1/discovery.proto\x1a\x19runmesh/v1/manifest.proto\x1a\x17runmesh/v1/result.proto\x1a\x14runmesh/v1/run.proto\"\xc1\x02\n\rAttachRequest\x12/\n\x05hello\x18\x01 \x01(\x0b\x32\x17.runmesh.v1.AttachHelloH\x00R\x05hello\x12\x35\n\x07results\x18\x02 \x01(\x0b\x32\x19.runmesh.v1.AttachResultsH\x00R\x07results\x12\x39\n\trun_ended\x18\x03 \x01(\x0b\x32\x1a.runmesh.v1.AttachRunEndedH\x00R\x08runEnded\x12N\n\x10interrupt_answer\x18\x04 \x01(\x0b\x32!.runmesh.v1.AttachInterruptAnswerH\x00R\x0finterruptAnswer\x12\x32\n\x06health\x18\x05 \x01(\x0b\x32\x18.runmesh.v1.AttachHealthH\x00R\x06healthB\t\n\x07message\"\xa4\x02\n\x0e\x41ttachResponse\x12\x35\n\x07welcome\x18\x01 \x01(\x0b\x32\x19.runmesh.v1.AttachWelcomeH\x00R\x07welcome\x12*\n\x03run\x18\x02 \x01(\x0b\x32\x16.runmesh.v1.RunRequestH\x00R\x03run\x12<\n\tinterrupt\x18\x03 \x01(\x0b\x32\x1c.runmesh.v1.InterruptRequestH\x00R\tinterrupt\x12\x32\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32\x18.runmesh.v1.AttachCancelH\x00R\x06\x63\x61ncel\x12\x32\n\x06\x63redit\x18\x05 \x01(\x0b\x32\x18.runmesh.v1.AttachCreditH\x00R\x06\x63reditB\t\n\x07message\"\xad\x01\n\x0b\x41ttachHello\x12+\n\x11protocol_versions\x18\x01 \x03(\tR\x10protocolVersions\x12;\n\thandshake\x18\x02 \x01(\x0b\x32\x1d.runmesh.v1.HandshakeResponseR\thandshake\x12\x34\n\x07runners\x18\x03 \x03(\x0b\x32\x1a.runmesh.v1.RunnerManifestR\x07runners\"\x93\x01\n\rAttachWelcome\x12\x30\n\x04host\x18\x01 \x01(\x0b\x32\x1c.runmesh.v1.HandshakeRequestR\x04host\x12)\n\x10protocol_version\x18\x02 \x01(\tR\x0fprotocolVersion\x12%\n\x0einitial_credit\x18\x03 \x01(\x05R\rinitialCredit\"W\n\rAttachResults\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12/\n\x07results\x18\x02 \x03(\x0b\x32\x15.runmesh.v1.RunResultR\x07results\"o\n\x0e\x41ttachRunEnded\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1f\n\x0bstatus_code\x18\x02 \x01(\x05R\nstatusCode\x12%\n\x0estatus_message\x18\x03 \x01(\tR\rstatusMessage\"M\n\x15\x41ttachInterruptAnswer\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n\nwas_active\x18\x02 \x01(\x08R\twasActive\"(\n\x0c\x41ttachHealth\x12\x18\n\x07serving\x18\x01 \x01(\x08R\x07serving\"=\n\x0c\x41ttachCancel\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\"?\n\x0c\x41ttachCredit\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x18\n\x07results\x18\x02 \x01(\x05R\x07results2T\n\rAttachService\x12\x43\n\x06\x41ttach\x12\x19.runmesh.v1.AttachRequest\x1a\x1a.runmesh.v1.AttachResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17runmesh/v1/attach.proto\x12\nrunmesh.v1\x1a\x1arunmesh/v1/discovery.proto\x1a\x19runmesh/v1/manifest.proto\x1a\x17runmesh/v1/result.proto\x1a\x14runmesh/v1/run.proto\"\xc1\x02\n\rAttachRequest\x12/\n\x05hello\x18\x01 \x01(\x0b\x32\x17.runmesh.v1.AttachHelloH\x00R\x05hello\x12\x35\n\x07results\x18\x02 \x01(\x0b\x32\x19.runmesh.v1.AttachResultsH\x00R\x07results\x12\x39\n\trun_ended\x18\x03 \x01(\x0b\x32\x1a.runmesh.v1.AttachRunEndedH\x00R\x08runEnded\x12N\n\x10interrupt_answer\x18\x04 \x01(\x0b\x32!.runmesh.v1.AttachInterruptAnswerH\x00R\x0finterruptAnswer\x12\x32\n\x06health\x18\x05 \x01(\x0b\x32\x18.runmesh.v1.AttachHealthH\x00R\x06healthB\t\n\x07message\"\xa7\x03\n\x0e\x41ttachResponse\x12\x35\n\x07welcome\x18\x01 \x01(\x0b\x32\x19.runmesh.v1.AttachWelcomeH\x00R\x07welcome\x12*\n\x03run\x18\x02 \x01(\x0b\x32\x16.runmesh.v1.RunRequestH\x00R\x03run\x12<\n\tinterrupt\x18\x03 \x01(\x0b\x32\x1c.runmesh.v1.InterruptRequestH\x00R\tinterrupt\x12\x32\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32\x18.runmesh.v1.AttachCancelH\x00R\x06\x63\x61ncel\x12\x32\n\x06\x63redit\x18\x05 \x01(\x0b\x32\x18.runmesh.v1.AttachCreditH\x00R\x06\x63redit\x12\x44\n\x08metadata\x18\x06 \x03(\x0b\x32(.runmesh.v1.AttachResponse.MetadataEntryR\x08metadata\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\t\n\x07message\"\xf2\x01\n\x0b\x41ttachHello\x12+\n\x11protocol_versions\x18\x01 \x03(\tR\x10protocolVersions\x12;\n\thandshake\x18\x02 \x01(\x0b\x32\x1d.runmesh.v1.HandshakeResponseR\thandshake\x12\x34\n\x07runners\x18\x03 \x03(\x0b\x32\x1a.runmesh.v1.RunnerManifestR\x07runners\x12 \n\x0b\x64\x65velopment\x18\x04 \x01(\x08R\x0b\x64\x65velopment\x12!\n\x0chost_address\x18\x05 \x01(\tR\x0bhostAddress\"\x93\x01\n\rAttachWelcome\x12\x30\n\x04host\x18\x01 \x01(\x0b\x32\x1c.runmesh.v1.HandshakeRequestR\x04host\x12)\n\x10protocol_version\x18\x02 \x01(\tR\x0fprotocolVersion\x12%\n\x0einitial_credit\x18\x03 \x01(\x05R\rinitialCredit\"W\n\rAttachResults\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12/\n\x07results\x18\x02 \x03(\x0b\x32\x15.runmesh.v1.RunResultR\x07results\"o\n\x0e\x41ttachRunEnded\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1f\n\x0bstatus_code\x18\x02 \x01(\x05R\nstatusCode\x12%\n\x0estatus_message\x18\x03 \x01(\tR\rstatusMessage\"M\n\x15\x41ttachInterruptAnswer\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n\nwas_active\x18\x02 \x01(\x08R\twasActive\"(\n\x0c\x41ttachHealth\x12\x18\n\x07serving\x18\x01 \x01(\x08R\x07serving\"=\n\x0c\x41ttachCancel\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\"?\n\x0c\x41ttachCredit\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x18\n\x07results\x18\x02 \x01(\x05R\x07results2T\n\rAttachService\x12\x43\n\x06\x41ttach\x12\x19.runmesh.v1.AttachRequest\x1a\x1a.runmesh.v1.AttachResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'runmesh.v1.attach_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_ATTACHRESPONSE_METADATAENTRY']._loaded_options = None
+  _globals['_ATTACHRESPONSE_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_ATTACHREQUEST']._serialized_start=142
   _globals['_ATTACHREQUEST']._serialized_end=463
   _globals['_ATTACHRESPONSE']._serialized_start=466
-  _globals['_ATTACHRESPONSE']._serialized_end=758
-  _globals['_ATTACHHELLO']._serialized_start=761
-  _globals['_ATTACHHELLO']._serialized_end=934
-  _globals['_ATTACHWELCOME']._serialized_start=937
-  _globals['_ATTACHWELCOME']._serialized_end=1084
-  _globals['_ATTACHRESULTS']._serialized_start=1086
-  _globals['_ATTACHRESULTS']._serialized_end=1173
-  _globals['_ATTACHRUNENDED']._serialized_start=1175
-  _globals['_ATTACHRUNENDED']._serialized_end=1286
-  _globals['_ATTACHINTERRUPTANSWER']._serialized_start=1288
-  _globals['_ATTACHINTERRUPTANSWER']._serialized_end=1365
-  _globals['_ATTACHHEALTH']._serialized_start=1367
-  _globals['_ATTACHHEALTH']._serialized_end=1407
-  _globals['_ATTACHCANCEL']._serialized_start=1409
-  _globals['_ATTACHCANCEL']._serialized_end=1470
-  _globals['_ATTACHCREDIT']._serialized_start=1472
-  _globals['_ATTACHCREDIT']._serialized_end=1535
-  _globals['_ATTACHSERVICE']._serialized_start=1537
-  _globals['_ATTACHSERVICE']._serialized_end=1621
+  _globals['_ATTACHRESPONSE']._serialized_end=889
+  _globals['_ATTACHRESPONSE_METADATAENTRY']._serialized_start=819
+  _globals['_ATTACHRESPONSE_METADATAENTRY']._serialized_end=878
+  _globals['_ATTACHHELLO']._serialized_start=892
+  _globals['_ATTACHHELLO']._serialized_end=1134
+  _globals['_ATTACHWELCOME']._serialized_start=1137
+  _globals['_ATTACHWELCOME']._serialized_end=1284
+  _globals['_ATTACHRESULTS']._serialized_start=1286
+  _globals['_ATTACHRESULTS']._serialized_end=1373
+  _globals['_ATTACHRUNENDED']._serialized_start=1375
+  _globals['_ATTACHRUNENDED']._serialized_end=1486
+  _globals['_ATTACHINTERRUPTANSWER']._serialized_start=1488
+  _globals['_ATTACHINTERRUPTANSWER']._serialized_end=1565
+  _globals['_ATTACHHEALTH']._serialized_start=1567
+  _globals['_ATTACHHEALTH']._serialized_end=1607
+  _globals['_ATTACHCANCEL']._serialized_start=1609
+  _globals['_ATTACHCANCEL']._serialized_end=1670
+  _globals['_ATTACHCREDIT']._serialized_start=1672
+  _globals['_ATTACHCREDIT']._serialized_end=1735
+  _globals['_ATTACHSERVICE']._serialized_start=1737
+  _globals['_ATTACHSERVICE']._serialized_end=1821
 # @@protoc_insertion_point(module_scope)

@@ -39,7 +39,7 @@ class AttachRequest(_message.Message):
 
     @_builtins.property
     def results(self) -> Global___AttachResults:
-        """Optional. Results of a run, never more than were credited."""
+        """Optional. Results of a run, never more than were credited: more end the run as `runner.protocol`."""
 
     @_builtins.property
     def run_ended(self) -> Global___AttachRunEnded:
@@ -78,11 +78,32 @@ class AttachResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     WELCOME_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     INTERRUPT_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
     CREDIT_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___AttachWelcome:
         """Optional. The first message, and only the first."""
@@ -103,6 +124,10 @@ class AttachResponse(_message.Message):
     def credit(self) -> Global___AttachCredit:
         """Optional. Allows more results of a run."""
 
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Optional. Beside `run`: the metadata that a call of `RunService.Run` would carry, such as `traceparent`."""
+
     def __init__(
         self,
         *,
@@ -111,10 +136,11 @@ class AttachResponse(_message.Message):
         interrupt: _run_pb2.InterruptRequest | None = ...,
         cancel: Global___AttachCancel | None = ...,
         credit: Global___AttachCredit | None = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "credit", b"credit", "interrupt", b"interrupt", "message", b"message", "run", b"run", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "credit", b"credit", "interrupt", b"interrupt", "message", b"message", "run", b"run", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "credit", b"credit", "interrupt", b"interrupt", "message", b"message", "metadata", b"metadata", "run", b"run", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "run", "interrupt", "cancel", "credit"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
@@ -131,6 +157,14 @@ class AttachHello(_message.Message):
     PROTOCOL_VERSIONS_FIELD_NUMBER: _builtins.int
     HANDSHAKE_FIELD_NUMBER: _builtins.int
     RUNNERS_FIELD_NUMBER: _builtins.int
+    DEVELOPMENT_FIELD_NUMBER: _builtins.int
+    HOST_ADDRESS_FIELD_NUMBER: _builtins.int
+    development: _builtins.bool
+    """Optional. Whether a developer works on it: while it is attached, it takes the runs of the plugin's other instances."""
+    host_address: _builtins.str
+    """Optional. The address at which it reached the host, a gRPC target: it comes back as the address in `host_access` of each
+    run, since the host's own name for it may not work from there. Up to 255 bytes.
+    """
     @_builtins.property
     def protocol_versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Required. Protocol versions it speaks, best first: `1`."""
@@ -149,10 +183,12 @@ class AttachHello(_message.Message):
         protocol_versions: _abc.Iterable[_builtins.str] | None = ...,
         handshake: _discovery_pb2.HandshakeResponse | None = ...,
         runners: _abc.Iterable[_manifest_pb2.RunnerManifest] | None = ...,
+        development: _builtins.bool = ...,
+        host_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["handshake", b"handshake"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["handshake", b"handshake", "protocol_versions", b"protocol_versions", "runners", b"runners"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["development", b"development", "handshake", b"handshake", "host_address", b"host_address", "protocol_versions", b"protocol_versions", "runners", b"runners"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -232,7 +268,7 @@ class AttachRunEnded(_message.Message):
     status_code: _builtins.int
     """Required. The gRPC status code with which `RunService.Run` would have ended: 0 is OK."""
     status_message: _builtins.str
-    """Optional. The status message."""
+    """Optional. The status message, for people."""
     def __init__(
         self,
         *,
@@ -298,7 +334,7 @@ Global___AttachHealth: _TypeAlias = AttachHealth  # noqa: Y015
 
 @_typing.final
 class AttachCancel(_message.Message):
-    """Ends a run."""
+    """Ends a run. What the runner still sends of it is ignored, and so is this for a run that has ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -324,7 +360,9 @@ Global___AttachCancel: _TypeAlias = AttachCancel  # noqa: Y015
 
 @_typing.final
 class AttachCredit(_message.Message):
-    """Allows more results of one run, so that one slow caller never stalls another run on the stream."""
+    """Allows more results of one run, so that one slow caller never stalls another run on the stream. A runner that has used up
+    what it was allowed waits, with this run alone, until more is allowed. The end of a run takes none.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -49,10 +49,13 @@ class AttachServiceServicer:
     def Attach(self, request_iterator, context):
         """Attaches an instance. The runner sends `hello` first, the host answers `welcome`, then runs flow down and results flow
         up. The stream is the lease: when it ends, the instance is gone and its runs end as crashed. A dropped connection may
-        be opened again with the same token.
+        be opened again with the same token; an instance that attaches again takes its own place. A runner that has finished
+        closes its side of the stream. A host that shuts down ends the stream with UNAVAILABLE, and a token that is revoked
+        meanwhile with UNAUTHENTICATED.
         Called by runners with `authorization: Bearer <attach token>`; the token was issued for one plugin id.
         Errors: UNAUTHENTICATED for a wrong, expired or revoked token; UNAUTHORIZED for a plugin id the token was not issued
-        for; FAILED_PRECONDITION without a common protocol version; NOT_IMPLEMENTED where the host does not offer it.
+        for; INCOMPATIBLE without a common protocol version; INVALID_ARGUMENT for what breaks the order or a rule;
+        NOT_IMPLEMENTED where the host does not offer it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

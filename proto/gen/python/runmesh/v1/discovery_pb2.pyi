@@ -232,6 +232,7 @@ class RunnerInstance(_message.Message):
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     RESTARTS_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
+    DEVELOPMENT_FIELD_NUMBER: _builtins.int
     plugin_id: _builtins.str
     """Required. The plugin it was found as, `author/name`."""
     instance_id: _builtins.str
@@ -256,6 +257,8 @@ class RunnerInstance(_message.Message):
     """Optional. Operating system's process id, for one that the host started."""
     restarts: _builtins.int
     """Required. How often it was started again."""
+    development: _builtins.bool
+    """Optional. Whether a developer works on it: while it serves, it takes the runs of the plugin's other instances."""
     @_builtins.property
     def runner_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Optional. Ids of the runners it serves."""
@@ -281,10 +284,11 @@ class RunnerInstance(_message.Message):
         process_id: _builtins.int | None = ...,
         restarts: _builtins.int = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
+        development: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_process_id", b"_process_id", "process_id", b"process_id", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_process_id", b"_process_id", "active_runs", b"active_runs", "address", b"address", "found_by", b"found_by", "instance_id", b"instance_id", "max_concurrent_runs", b"max_concurrent_runs", "plugin_id", b"plugin_id", "plugin_version", b"plugin_version", "process_id", b"process_id", "reason", b"reason", "restarts", b"restarts", "runner_ids", b"runner_ids", "sdk", b"sdk", "since", b"since", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_process_id", b"_process_id", "active_runs", b"active_runs", "address", b"address", "development", b"development", "found_by", b"found_by", "instance_id", b"instance_id", "max_concurrent_runs", b"max_concurrent_runs", "plugin_id", b"plugin_id", "plugin_version", b"plugin_version", "process_id", b"process_id", "reason", b"reason", "restarts", b"restarts", "runner_ids", b"runner_ids", "sdk", b"sdk", "since", b"since", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__process_id: _TypeAlias = _typing.Literal["process_id"]  # noqa: Y015
     _WhichOneofArgType__process_id: _TypeAlias = _typing.Literal["_process_id", b"_process_id"]  # noqa: Y015

@@ -58,6 +58,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE. The host, or something behind it, is away for now. Repeating may help."""
     ERROR_REASON_RUNTIME_ERROR: _ErrorReason.ValueType  # 17
     """INTERNAL. Something failed that should not; the host's log has it under the trace id."""
+    ERROR_REASON_INCOMPATIBLE: _ErrorReason.ValueType  # 18
+    """FAILED_PRECONDITION. The two sides speak no protocol version in common; the message has those of both."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every failed call carries a `google.rpc.Status` with a `google.rpc.ErrorInfo` in its details: `domain` is `runmesh`,
@@ -102,4 +104,6 @@ ERROR_REASON_UNAVAILABLE: ErrorReason.ValueType  # 16
 """UNAVAILABLE. The host, or something behind it, is away for now. Repeating may help."""
 ERROR_REASON_RUNTIME_ERROR: ErrorReason.ValueType  # 17
 """INTERNAL. Something failed that should not; the host's log has it under the trace id."""
+ERROR_REASON_INCOMPATIBLE: ErrorReason.ValueType  # 18
+"""FAILED_PRECONDITION. The two sides speak no protocol version in common; the message has those of both."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

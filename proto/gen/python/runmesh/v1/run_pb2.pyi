@@ -86,7 +86,9 @@ class HostAccess(_message.Message):
     host_id: _builtins.str
     """Required. Which host. 1 to 255 bytes."""
     address: _builtins.str
-    """Required. Where HostAPIService is served, a gRPC target such as `unix:/path` or `127.0.0.1:50051`."""
+    """Required. Where HostAPIService is served, a gRPC target such as `unix:/path` or `127.0.0.1:50051`. For a runner that
+    attached it is what its hello gave as `host_address`; empty where that was empty: the host it attached to.
+    """
     run_token: _builtins.str
     """Required. Secret. Names the run; dies with it."""
     instance_token: _builtins.str

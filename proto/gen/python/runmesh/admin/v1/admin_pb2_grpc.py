@@ -5,6 +5,7 @@ import warnings
 
 from runmesh.admin.v1 import actions_pb2 as runmesh_dot_admin_dot_v1_dot_actions__pb2
 from runmesh.admin.v1 import admin_pb2 as runmesh_dot_admin_dot_v1_dot_admin__pb2
+from runmesh.admin.v1 import attach_tokens_pb2 as runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2
 from runmesh.admin.v1 import explain_pb2 as runmesh_dot_admin_dot_v1_dot_explain__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -144,6 +145,21 @@ class AdminServiceStub:
                 '/runmesh.admin.v1.AdminService/RevokeApiKey',
                 request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.RevokeApiKeyRequest.SerializeToString,
                 response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.RevokeApiKeyResponse.FromString,
+                _registered_method=True)
+        self.CreateAttachToken = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/CreateAttachToken',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.CreateAttachTokenRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.CreateAttachTokenResponse.FromString,
+                _registered_method=True)
+        self.ListAttachTokens = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/ListAttachTokens',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.ListAttachTokensRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.ListAttachTokensResponse.FromString,
+                _registered_method=True)
+        self.RevokeAttachToken = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/RevokeAttachToken',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.RevokeAttachTokenRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.RevokeAttachTokenResponse.FromString,
                 _registered_method=True)
         self.ListActions = channel.unary_unary(
                 '/runmesh.admin.v1.AdminService/ListActions',
@@ -340,6 +356,29 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateAttachToken(self, request, context):
+        """Makes a token with which runners of one plugin attach to this host. The token itself is in this answer and nowhere else.
+        Repeating makes another.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAttachTokens(self, request, context):
+        """Lists attach tokens, newest first, without the tokens themselves. May be repeated. Needs `operator`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeAttachToken(self, request, context):
+        """Revokes an attach token: it is refused from now on, and what is attached with it is cut off. May be repeated.
+        Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListActions(self, request, context):
         """Lists actions that runs asked for, newest first. May be repeated.
         """
@@ -499,6 +538,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.RevokeApiKey,
                     request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.RevokeApiKeyRequest.FromString,
                     response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.RevokeApiKeyResponse.SerializeToString,
+            ),
+            'CreateAttachToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateAttachToken,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.CreateAttachTokenRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.CreateAttachTokenResponse.SerializeToString,
+            ),
+            'ListAttachTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAttachTokens,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.ListAttachTokensRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.ListAttachTokensResponse.SerializeToString,
+            ),
+            'RevokeAttachToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeAttachToken,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.RevokeAttachTokenRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.RevokeAttachTokenResponse.SerializeToString,
             ),
             'ListActions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListActions,
@@ -1102,6 +1156,87 @@ class AdminService:
             '/runmesh.admin.v1.AdminService/RevokeApiKey',
             runmesh_dot_admin_dot_v1_dot_admin__pb2.RevokeApiKeyRequest.SerializeToString,
             runmesh_dot_admin_dot_v1_dot_admin__pb2.RevokeApiKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateAttachToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/CreateAttachToken',
+            runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.CreateAttachTokenRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.CreateAttachTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAttachTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/ListAttachTokens',
+            runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.ListAttachTokensRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.ListAttachTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeAttachToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/RevokeAttachToken',
+            runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.RevokeAttachTokenRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2.RevokeAttachTokenResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -9,6 +9,7 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from runmesh.admin.v1 import actions_pb2 as _actions_pb2
 from runmesh.admin.v1 import admin_pb2 as _admin_pb2
+from runmesh.admin.v1 import attach_tokens_pb2 as _attach_tokens_pb2
 from runmesh.admin.v1 import explain_pb2 as _explain_pb2
 
 
@@ -79,6 +80,16 @@ class AdminServiceStub:
     """Lists API keys, without the keys themselves. May be repeated. Needs `operator`."""
     RevokeApiKey: _aio.UnaryUnaryMultiCallable[_admin_pb2.RevokeApiKeyRequest, _admin_pb2.RevokeApiKeyResponse]
     """Revokes an API key: it is refused from now on. May be repeated.
+    Errors: NOT_FOUND.
+    """
+    CreateAttachToken: _aio.UnaryUnaryMultiCallable[_attach_tokens_pb2.CreateAttachTokenRequest, _attach_tokens_pb2.CreateAttachTokenResponse]
+    """Makes a token with which runners of one plugin attach to this host. The token itself is in this answer and nowhere else.
+    Repeating makes another.
+    """
+    ListAttachTokens: _aio.UnaryUnaryMultiCallable[_attach_tokens_pb2.ListAttachTokensRequest, _attach_tokens_pb2.ListAttachTokensResponse]
+    """Lists attach tokens, newest first, without the tokens themselves. May be repeated. Needs `operator`."""
+    RevokeAttachToken: _aio.UnaryUnaryMultiCallable[_attach_tokens_pb2.RevokeAttachTokenRequest, _attach_tokens_pb2.RevokeAttachTokenResponse]
+    """Revokes an attach token: it is refused from now on, and what is attached with it is cut off. May be repeated.
     Errors: NOT_FOUND.
     """
     ListActions: _aio.UnaryUnaryMultiCallable[_actions_pb2.ListActionsRequest, _actions_pb2.ListActionsResponse]
@@ -275,6 +286,31 @@ class AdminServiceServicer:
         context: _aio.ServicerContext[_admin_pb2.RevokeApiKeyRequest, _abc.Awaitable[_admin_pb2.RevokeApiKeyResponse]],
     ) -> _abc.Awaitable[_admin_pb2.RevokeApiKeyResponse]:
         """Revokes an API key: it is refused from now on. May be repeated.
+        Errors: NOT_FOUND.
+        """
+
+    def CreateAttachToken(
+        self,
+        request: _attach_tokens_pb2.CreateAttachTokenRequest,
+        context: _aio.ServicerContext[_attach_tokens_pb2.CreateAttachTokenRequest, _abc.Awaitable[_attach_tokens_pb2.CreateAttachTokenResponse]],
+    ) -> _abc.Awaitable[_attach_tokens_pb2.CreateAttachTokenResponse]:
+        """Makes a token with which runners of one plugin attach to this host. The token itself is in this answer and nowhere else.
+        Repeating makes another.
+        """
+
+    def ListAttachTokens(
+        self,
+        request: _attach_tokens_pb2.ListAttachTokensRequest,
+        context: _aio.ServicerContext[_attach_tokens_pb2.ListAttachTokensRequest, _abc.Awaitable[_attach_tokens_pb2.ListAttachTokensResponse]],
+    ) -> _abc.Awaitable[_attach_tokens_pb2.ListAttachTokensResponse]:
+        """Lists attach tokens, newest first, without the tokens themselves. May be repeated. Needs `operator`."""
+
+    def RevokeAttachToken(
+        self,
+        request: _attach_tokens_pb2.RevokeAttachTokenRequest,
+        context: _aio.ServicerContext[_attach_tokens_pb2.RevokeAttachTokenRequest, _abc.Awaitable[_attach_tokens_pb2.RevokeAttachTokenResponse]],
+    ) -> _abc.Awaitable[_attach_tokens_pb2.RevokeAttachTokenResponse]:
+        """Revokes an attach token: it is refused from now on, and what is attached with it is cut off. May be repeated.
         Errors: NOT_FOUND.
         """
 
