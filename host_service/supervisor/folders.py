@@ -20,7 +20,8 @@ class PluginFolders:
     Its methods block on the file system: they are called in a thread.
 
     Args:
-        bases: Folders of plugin folders, or plugin folders themselves.
+        bases: Folders of plugin folders, or plugin folders themselves. A link in one of them stands
+            for the folder it leads to: another target is another plugin folder.
     """
 
     def __init__(self, bases: Sequence[Path]) -> None:
@@ -48,7 +49,7 @@ class PluginFolders:
                 names = sorted(os.listdir(base))  # noqa: PTH208 - names are all that is needed
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            yield from (base.absolute() / name for name in names if not name.startswith("."))
+            yield from (_real(base.absolute() / name) for name in names if not name.startswith("."))
 
 
 def tree_stamp(folder: Path) -> int:
@@ -72,6 +73,11 @@ def _read(folder: Path) -> PluginManifest | ManifestInvalid:
         return read_manifest(folder)
     except ManifestInvalid as error:
         return error
+
+
+def _real(folder: Path) -> Path:
+    """Where a link leads now: a process keeps its folder, whatever the link says later."""
+    return folder.resolve() if folder.is_symlink() else folder
 
 
 def _stamp(path: Path) -> _Stamp | None:

@@ -70,3 +70,27 @@ def test_files_that_change_by_themselves_do_not_change_the_stamp(tmp_path: Path)
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("1")
     assert tree_stamp(tmp_path) == before
+
+
+def test_link_stands_for_the_folder_it_leads_to_and_another_target_is_another_folder(
+    tmp_path: Path,
+) -> None:
+    first, second = add_plugin(tmp_path / "kept" / "1"), add_plugin(tmp_path / "kept" / "2")
+    base = tmp_path / "plugins"
+    base.mkdir()
+    link = base / "desk"
+    link.symlink_to("../kept/1")
+    folders = PluginFolders([base])
+    assert list(folders.scan()) == [first]
+
+    new = base / ".new"
+    new.symlink_to(second)
+    new.replace(link)
+    [(folder, manifest)] = folders.scan().items()
+    assert folder == second
+    assert isinstance(manifest, PluginManifest)
+    assert manifest.folder == second
+
+    link.unlink()
+    link.symlink_to("../kept/3")
+    assert folders.scan() == {}
