@@ -1,5 +1,6 @@
 """How a gRPC connection of the mesh is made: the options of every leg, in one place."""
 
+import grpc
 import grpc.aio
 
 Options = tuple[tuple[str, int | str], ...]
@@ -24,8 +25,13 @@ SERVER_OPTIONS: Options = (
 )
 
 
-def client_options(address: str) -> Options:
-    """The options of a channel to a gRPC target such as `unix:/path` or `127.0.0.1:50051`."""
+def client_options(address: str, *, tls_name: str = "") -> Options:
+    """The options of a channel to a gRPC target such as `unix:/path` or `127.0.0.1:50051`.
+
+    Args:
+        address: The target.
+        tls_name: What the other side's certificate must be for; empty: what the target names.
+    """
     options: Options = (
         *_MESSAGE_LIMITS,
         # A runner that was started again must serve within seconds, not after gRPC's two minutes.
@@ -41,13 +47,23 @@ def client_options(address: str) -> Options:
     if address.startswith("unix:"):
         # The default would be the socket's path, which many HTTP/2 servers refuse as an authority.
         options = (*options, ("grpc.default_authority", "localhost"))
+    if tls_name:
+        options = (*options, ("grpc.ssl_target_name_override", tls_name))
     return options
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
-    """Opens a channel without encryption; it dials when it is first used.
+def open_channel(
+    address: str, *, credentials: grpc.ChannelCredentials | None = None, tls_name: str = ""
+) -> grpc.aio.Channel:
+    """Opens a channel; it dials when it is first used.
 
     Args:
-        address: A unix socket, or an address of which the caller knows that it may be dialled so.
+        address: A gRPC target.
+        credentials: What it trusts and shows. None: it is not encrypted, which is for a unix
+            socket, or an address of which the caller knows that it may be dialled so.
+        tls_name: What the other side's certificate must be for; empty: what the target names.
     """
-    return grpc.aio.insecure_channel(address, options=client_options(address))
+    options = client_options(address, tls_name=tls_name)
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    return grpc.aio.secure_channel(address, credentials, options=options)

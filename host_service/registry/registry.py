@@ -15,6 +15,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 
+import grpc
 from runmesh.v1 import manifest_pb2
 
 from host_service.registry.catalogue import Catalogue
@@ -182,6 +183,8 @@ class Registry:
         address: str,
         restarts: int = 0,
         replaces: Instance | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+        tls_name: str = "",
     ) -> Instance:
         """Lists a new instance as STARTING.
 
@@ -191,6 +194,8 @@ class Registry:
             address: Its gRPC target.
             restarts: How often that process was started before.
             replaces: The instance of the earlier start, which leaves the list.
+            credentials: What the connection to it trusts and shows; None: it is not encrypted.
+            tls_name: What its certificate must be for; empty: what the address names.
         """
         if replaces is not None:
             self._drop(replaces)
@@ -198,7 +203,7 @@ class Registry:
             plugin_id=plugin_id,
             found_by=found_by,
             address=address,
-            reach=Dialled(open_channel(address)),
+            reach=Dialled(open_channel(address, credentials=credentials, tls_name=tls_name)),
             restarts=restarts,
             on_release=self._slot_freed,
         )

@@ -3,9 +3,15 @@
 import asyncio
 import logging
 import random
+from collections.abc import Coroutine
+from typing import Any
 
 import grpc
 
+from host_service.certificates.dialling import ClientCertificates
+from host_service.certificates.errors import CertificateUnusable
+from host_service.certificates.files import DialDefaults, DialFiles
+from host_service.certificates.watched import keep_watched
 from host_service.registry.address import RunnerAddress, parse_address
 from host_service.registry.errors import (
     AddressInvalid,
@@ -33,6 +39,7 @@ class StaticRunners:
     Args:
         registry: Where the instances are listed.
         insecure: Whether addresses that others can listen in on may be dialled without encryption.
+        tls: What connections trust and show where their address says nothing of it.
         handshake_timeout_seconds: How long one try may take.
     """
 
@@ -41,10 +48,13 @@ class StaticRunners:
         *,
         registry: Registry,
         insecure: bool = False,
+        tls: DialDefaults | None = None,
         handshake_timeout_seconds: float = 15.0,
     ) -> None:
         self._registry = registry
         self._insecure = insecure
+        self._tls = tls or DialDefaults()
+        self._certificates: dict[DialFiles, ClientCertificates] = {}
         self._timeout_seconds = handshake_timeout_seconds
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -53,20 +63,24 @@ class StaticRunners:
 
         Args:
             plugin_id: `author/name`; a process that names another is refused.
-            address: `unix:/path` or `host:port`.
+            address: `unix:/path` or `host:port`; `?` and what TLS needs may follow.
 
         Raises:
-            AddressInvalid: The address cannot be dialled, or not without encryption.
+            AddressInvalid: The address cannot be dialled, or not without encryption; or what TLS
+                needs cannot be used.
         """
-        parsed = parse_address(address)
-        if not parsed.private and not self._insecure:
+        try:
+            place, files = self._tls.split(address)
+            certificates = self._certificates_of(files) if files else None
+        except (ValueError, CertificateUnusable) as error:
+            raise AddressInvalid(f"runner {plugin_id} at {address}: {error}") from error
+        parsed = parse_address(place)
+        if not (parsed.private or certificates or self._insecure):
             raise AddressInvalid(
                 f"runner {plugin_id} at {address}: without TLS only unix sockets and loopback "
                 "addresses are dialled, unless the host is told to run insecurely"
             )
-        task = asyncio.create_task(self._keep(plugin_id, parsed), name=f"dial {plugin_id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._begin(self._keep(plugin_id, parsed, certificates), f"dial {plugin_id}")
 
     async def close(self) -> None:
         """Stops dialling and takes the instances off the list."""
@@ -75,7 +89,21 @@ class StaticRunners:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _keep(self, plugin_id: str, address: RunnerAddress) -> None:
+    def _certificates_of(self, files: DialFiles) -> ClientCertificates:
+        certificates = self._certificates.get(files)
+        if certificates is None:
+            certificates = self._certificates[files] = ClientCertificates(files)
+            self._begin(keep_watched(certificates.watched), f"watch {files.ca}")
+        return certificates
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _keep(
+        self, plugin_id: str, address: RunnerAddress, certificates: ClientCertificates | None
+    ) -> None:
         restarts = 0
         while True:
             instance = self._registry.add(
@@ -83,19 +111,40 @@ class StaticRunners:
                 found_by=FoundBy.STATIC,
                 address=address.target,
                 restarts=restarts,
+                credentials=certificates.watched.value if certificates else None,
+                tls_name=certificates.files.name if certificates else "",
             )
             try:
-                await self._dial(instance)
-                await _disconnected(instance)
+                reason = await self._stay(instance, certificates)
             except asyncio.CancelledError:
                 self._registry.remove(instance)
                 raise
             # What runs on the old connection may finish there; the new one is dialled meanwhile.
-            self._registry.drain(instance, "its connection was closed")
-            farewell = asyncio.create_task(self._remove_when_idle(instance))
-            self._tasks.add(farewell)
-            farewell.add_done_callback(self._tasks.discard)
+            self._registry.drain(instance, reason)
+            self._begin(self._remove_when_idle(instance), f"remove {plugin_id}")
             restarts += 1
+
+    async def _stay(self, instance: Instance, certificates: ClientCertificates | None) -> str:
+        """Dials, and returns why the connection is not to be used any more."""
+        served = asyncio.create_task(self._serve(instance))
+        waiting = {served}
+        if certificates is not None:
+            watched = certificates.watched
+            waiting.add(asyncio.create_task(watched.changed(since=watched.version)))
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not served.done():
+                return "the certificates for it changed"
+            served.result()
+            return "its connection was closed"
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _serve(self, instance: Instance) -> None:
+        await self._dial(instance)
+        await _disconnected(instance)
 
     async def _dial(self, instance: Instance) -> None:
         """Tries until the instance serves."""
