@@ -75,11 +75,11 @@ def test_files_that_change_by_themselves_do_not_change_the_stamp(tmp_path: Path)
 def test_link_stands_for_the_folder_it_leads_to_and_another_target_is_another_folder(
     tmp_path: Path,
 ) -> None:
-    first, second = add_plugin(tmp_path / "kept" / "1"), add_plugin(tmp_path / "kept" / "2")
+    first, second = add_plugin(tmp_path / "kept" / "v1"), add_plugin(tmp_path / "kept" / "v2")
     base = tmp_path / "plugins"
     base.mkdir()
     link = base / "desk"
-    link.symlink_to("../kept/1")
+    link.symlink_to("../kept/v1")
     folders = PluginFolders([base])
     assert list(folders.scan()) == [first]
 
@@ -92,5 +92,5 @@ def test_link_stands_for_the_folder_it_leads_to_and_another_target_is_another_fo
     assert manifest.folder == second
 
     link.unlink()
-    link.symlink_to("../kept/3")
+    link.symlink_to("../kept/v3")
     assert folders.scan() == {}
