@@ -304,6 +304,7 @@ def instance_message(instance: Instance) -> discovery_pb2.RunnerInstance:
         process_id=instance.process_id,
         restarts=instance.restarts,
         since=timestamp(instance.since),
+        development=instance.development,
     )
 
 

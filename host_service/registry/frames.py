@@ -38,6 +38,11 @@ class FrameReader:
     def __init__(self) -> None:
         self._held = b""
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether something waits for the next frame."""
+        return bool(self._held)
+
     def read(self, data: bytes) -> Frame:
         """Reads the next frame."""
         if self._held:

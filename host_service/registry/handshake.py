@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 
 import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from runmesh.v1 import discovery_pb2, discovery_pb2_grpc
+from runmesh.v1 import discovery_pb2, discovery_pb2_grpc, manifest_pb2
 
 from host_service.registry.errors import NotAnswering, PluginIncompatible, PluginRefused
 from host_service.registry.manifest_check import check_manifests
@@ -69,20 +69,41 @@ async def introduce(
         PluginRefused: It named another plugin, or its answers break the contract.
     """
     discovery = discovery_pb2_grpc.DiscoveryServiceStub(channel)
-    request = discovery_pb2.HandshakeRequest(
-        host_id=identity.host_id,
-        host_name=identity.name,
-        host_version=identity.version,
-        protocol_versions=PROTOCOL_VERSIONS,
-        settings_json=settings_json,
-    )
+    request = greeting(identity, settings_json)
     try:
         answer = await discovery.Handshake(request)
         _check_answer(answer, plugin_id=plugin_id)
         listed = await discovery.ListRunners(discovery_pb2.ListRunnersRequest())
     except grpc.aio.AioRpcError as error:
         raise _failed_call(error) from error
-    check = check_manifests(plugin_id, listed.runners)
+    return introduction_of(answer, listed.runners, plugin_id=plugin_id)
+
+
+def greeting(identity: HostIdentity, settings_json: str | None) -> discovery_pb2.HandshakeRequest:
+    """What the host says of itself to a plugin with these settings."""
+    return discovery_pb2.HandshakeRequest(
+        host_id=identity.host_id,
+        host_name=identity.name,
+        host_version=identity.version,
+        protocol_versions=PROTOCOL_VERSIONS,
+        settings_json=settings_json,
+    )
+
+
+def introduction_of(
+    answer: discovery_pb2.HandshakeResponse,
+    runners: Iterable[manifest_pb2.RunnerManifest],
+    *,
+    plugin_id: str,
+) -> Introduction:
+    """What a process says of itself, checked; a manifest that breaks a rule costs only itself.
+
+    Raises:
+        PluginIncompatible: It picked no protocol version of this host.
+        PluginRefused: It named another plugin, or its answer breaks the contract.
+    """
+    _check_answer(answer, plugin_id=plugin_id)
+    check = check_manifests(plugin_id, runners)
     for warning in check.warnings:
         _log.warning("%s", warning)
     for fault in check.faults:

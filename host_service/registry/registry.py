@@ -16,20 +16,22 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 
 import grpc
-from runmesh.v1 import manifest_pb2
+from runmesh.v1 import discovery_pb2, manifest_pb2
 
 from host_service.registry.catalogue import Catalogue
 from host_service.registry.channel import open_channel
 from host_service.registry.dialled import Dialled
 from host_service.registry.errors import NotAnswering
-from host_service.registry.handshake import introduce, wait_until_serving
+from host_service.registry.handshake import greeting, introduce, wait_until_serving
 from host_service.registry.instance import Instance
 from host_service.registry.liveness import Finding, HealthPace, look_at
 from host_service.registry.pulse import Pulse
+from host_service.registry.reach import Reach
 from host_service.registry.records import (
     FoundBy,
     HostIdentity,
     InstanceState,
+    Introduction,
     ManifestFault,
     plugin_of,
 )
@@ -77,6 +79,8 @@ class Registry:
         self._lines: defaultdict[str, SlotLine] = defaultdict(SlotLine)
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        # By plugin: when to wait no more for one that was attached.
+        self._expected: dict[str, asyncio.TimerHandle] = {}
 
     # What the host asks.
 
@@ -216,6 +220,66 @@ class Registry:
         instance.process_id = process_id
         self._tell(instance.plugin_id)
 
+    def attach(
+        self,
+        *,
+        plugin_id: str,
+        introduction: Introduction,
+        reach: Reach,
+        development: bool = False,
+        host_address: str = "",
+    ) -> Instance:
+        """Lists an instance that dialled the host, and lets it take runs.
+
+        Args:
+            plugin_id: The plugin whose token it showed.
+            introduction: What it said of itself.
+            reach: The way to it.
+            development: Whether a developer works on it.
+            host_address: Where it reaches the host, in its own words.
+        """
+        instance = Instance(
+            plugin_id=plugin_id,
+            found_by=FoundBy.ATTACHED,
+            address="",
+            reach=reach,
+            restarts=0,
+            on_release=self._slot_freed,
+            development=development,
+            host_address=host_address,
+        )
+        self._instances[instance.instance_token] = instance
+        self._expect_no_more(plugin_id)
+        instance.introduce(introduction)
+        self._learn(plugin_id)
+        self.mark(instance, InstanceState.SERVING)
+        return instance
+
+    def detach(self, instance: Instance, *, expected_seconds: float = 0.0) -> None:
+        """Takes an attached instance off the list: its stream has ended, and its runs with it.
+
+        Args:
+            instance: The instance.
+            expected_seconds: How long it is expected to come back: until then runs may wait for it,
+                and its runners stay known.
+        """
+        plugin_id = instance.plugin_id
+        self._drop(instance)
+        _log.info("%s is not attached any more", plugin_id)
+        if expected_seconds > 0:
+            self._expect_no_more(plugin_id)
+            self._expected[plugin_id] = asyncio.get_running_loop().call_later(
+                expected_seconds, self._give_up, plugin_id
+            )
+            self._learn(plugin_id)
+            self._tell(plugin_id)
+        else:
+            self._give_up(plugin_id)
+
+    def greeting(self, plugin_id: str) -> discovery_pb2.HandshakeRequest:
+        """What the host says of itself to a plugin, with the plugin's settings."""
+        return greeting(self._identity, self._settings_of(plugin_id))
+
     async def bring_up(self, instance: Instance, *, timeout_seconds: float = 15.0) -> None:
         """Waits until the process serves, shakes hands with it, and lets it take runs.
 
@@ -243,7 +307,7 @@ class Registry:
             problem = f" ({instance.reason})" if instance.reason else ""
             raise NotAnswering(f"{stage} within {timeout_seconds:g} s{problem}") from None
         instance.introduce(introduction)
-        self._catalogue.learn(instance.plugin_id, self._of_plugin(instance.plugin_id))
+        self._learn(instance.plugin_id)
         self.mark(instance, InstanceState.SERVING)
         token = instance.instance_token
         self._watches[token] = asyncio.create_task(
@@ -279,8 +343,8 @@ class Registry:
     def remove(self, instance: Instance) -> None:
         """Takes an instance off the list; a plugin's runners go with its last instance."""
         self._drop(instance)
-        if not self._of_plugin(instance.plugin_id):
-            self._catalogue.forget(instance.plugin_id)
+        self._learn(instance.plugin_id)
+        self._forget_if_gone(instance.plugin_id)
         self._tell(instance.plugin_id)
 
     def report_faults(self, source: str, faults: Iterable[ManifestFault]) -> None:
@@ -292,12 +356,37 @@ class Registry:
         """Forgets all instances and closes their connections, the calls on them included."""
         for instance in self.instances():
             self.remove(instance)
+        for plugin_id in list(self._expected):
+            self._expect_no_more(plugin_id)
         tasks = [*self._watches.values(), *self._closing]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # Within.
+
+    def _learn(self, plugin_id: str) -> None:
+        """Knows a plugin's runners as those of its instances declare them that are there."""
+        # What a developer changes is what counts, whenever the others came.
+        instances = sorted(self._of_plugin(plugin_id), key=lambda each: each.development)
+        # While none is there, what was declared stays: see `manifest`.
+        if any(each.manifests and not each.lost.is_set() for each in instances):
+            self._catalogue.learn(plugin_id, instances)
+
+    def _forget_if_gone(self, plugin_id: str) -> None:
+        if not self._of_plugin(plugin_id) and plugin_id not in self._expected:
+            self._catalogue.forget(plugin_id)
+
+    def _give_up(self, plugin_id: str) -> None:
+        self._expect_no_more(plugin_id)
+        self._learn(plugin_id)
+        self._forget_if_gone(plugin_id)
+        self._tell(plugin_id)
+
+    def _expect_no_more(self, plugin_id: str) -> None:
+        timer = self._expected.pop(plugin_id, None)
+        if timer is not None:
+            timer.cancel()
 
     def _of_plugin(self, plugin_id: str) -> list[Instance]:
         return [each for each in self._instances.values() if each.plugin_id == plugin_id]
@@ -326,7 +415,7 @@ class Registry:
         )
 
     def _may_come(self, runner_id: str) -> bool:
-        return any(
+        return plugin_of(runner_id) in self._expected or any(
             instance.state in _MAY_SERVE
             # One that serves without this runner will not learn it; one that was excluded may be
             # replaced.
@@ -353,7 +442,7 @@ class Registry:
         # The number may be another process's before long.
         instance.process_id = None
         self._stop_watching(instance)
-        task = asyncio.create_task(_close_when_idle(instance), name=f"close {instance.address}")
+        task = asyncio.create_task(_close_when_idle(instance), name=f"close {instance}")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

@@ -46,6 +46,8 @@ class Selection:
             and runner_id in instance.manifests
             and instance not in exclude
         ]
+        # What a developer works on takes the runs of the others, even if they wait for it.
+        serving = [each for each in serving if each.development] or serving
         home = self._home(serving, runner_id, session_key)
         free = [instance for instance in ([home] if home else serving) if instance.has_free_slot]
         if not free:

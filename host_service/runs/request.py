@@ -142,7 +142,7 @@ def prepare_call(
     )
     access = run_pb2.HostAccess(
         host_id=services.host_id,
-        address=services.host_api_address,
+        address=services.host_api_addresses.for_instance(instance),
         run_token=token,
         instance_token=instance.instance_token,
     )
