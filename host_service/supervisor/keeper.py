@@ -1,8 +1,11 @@
 """Keeps one plugin running: starts its process, makes it known, starts it again, or gives up.
 
-start --> ready --> serving --> ended --> pause --> start ...
-  |         |                     |
-  +---------+---- failed ---------+--> held, until a file of the plugin changes or somebody asks
+start --> serving --> over --> pause --> start ...
+  |         |                    |
+  |         +-- another is asked for --> start beside it --> serving: the one before finishes its
+  |                                        |                 runs and is ended
+  |                                        +-- failed: listed with why; the one before serves on
+  +-- failed ---------------> pause, or held until a file of the plugin changes or somebody asks
 """
 
 import asyncio
@@ -12,30 +15,26 @@ import sys
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from host_service.registry import (
     FoundBy,
-    HandshakeFailed,
     Instance,
     InstanceState,
-    NotAnswering,
     PluginIncompatible,
     PluginRefused,
     Registry,
 )
-from host_service.supervisor.child import Child, Launch
+from host_service.supervisor.child import Launch
 from host_service.supervisor.environment import ChildPolicy, PrivateFolders, child_environment
-from host_service.supervisor.errors import PluginFailed, ProcessEnded
+from host_service.supervisor.errors import PluginFailed
 from host_service.supervisor.folders import tree_stamp
 from host_service.supervisor.manifest import PluginManifest, PythonModule
+from host_service.supervisor.plugin_process import PluginProcess
 from host_service.supervisor.restart import CrashHistory, RestartPolicy
 from host_service.supervisor.sockets import SocketFolder
 
 _log = logging.getLogger("runmesh.supervisor")
 
-_FIRST_LOOK_SECONDS = 0.01
-_LONGEST_LOOK_SECONDS = 0.05
 _CHANGE_LOOK_SECONDS = 1.0
 
 
@@ -78,6 +77,10 @@ class PluginKeeper:
         self._again = asyncio.Event()
         self._restarts = 0
         self._grace_seconds = surroundings.restart.stop_grace_seconds
+        self._serving: PluginProcess | None = None
+        # The start that failed last, listed until the next one.
+        self._failed: Instance | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
         self._task = asyncio.create_task(self._keep(), name=f"keep {manifest.plugin_id}")
 
     def change(self, manifest: PluginManifest) -> None:
@@ -86,125 +89,132 @@ class PluginKeeper:
         self._again.set()
 
     def start_again(self) -> None:
-        """Ends the process and starts another; ends a pause or a hold."""
+        """Starts another process, which replaces the one that serves; ends a pause or a hold."""
         self._again.set()
 
     async def stop(self, grace_seconds: float | None = None) -> None:
-        """Ends the process and all that it started, and takes the instance off the list."""
+        """Ends its processes and all that they started, and takes the instances off the list."""
         if grace_seconds is not None:
             self._grace_seconds = grace_seconds
         self._task.cancel()
         await asyncio.wait({self._task})
 
     async def _keep(self) -> None:
-        instance: Instance | None = None
         try:
             while True:
                 self._again.clear()
-                instance = self._registry.add(
-                    plugin_id=self.manifest.plugin_id,
-                    found_by=FoundBy.FOLDER,
-                    address=f"unix:{self._around.sockets.new_path()}",
-                    restarts=self._restarts,
-                    replaces=instance,
-                )
-                failure = await self._run(instance)
+                failure = await self._start()
                 self.settled.set()
-                if isinstance(failure, _AskedToStartAgain):
+                if self._serving is not None:
+                    if failure is not None and not self._again.is_set():
+                        self._tell_of_failed_replacement(failure)
+                    failure = await self._while_serving(self._serving, files=failure is not None)
+                if failure is None or self._again.is_set():
                     self._history.clear()
-                else:
-                    await self._pause(instance, failure)
+                elif self._failed is not None:
+                    await self._pause(self._failed, failure)
                 self._restarts += 1
         except Exception:
             _log.exception("%s is no longer kept", self.manifest.plugin_id)
             raise
         finally:
             self.settled.set()
-            if instance is not None:
-                self._registry.remove(instance)
+            await self._end()
 
-    async def _run(self, instance: Instance) -> Exception:
-        """Runs the process once, and returns why it does not run any more."""
+    async def _start(self) -> Exception | None:
+        """Starts another process, in the place of the one that serves; returns why it failed."""
+        instance = self._failed = self._registry.add(
+            plugin_id=self.manifest.plugin_id,
+            found_by=FoundBy.FOLDER,
+            address=f"unix:{self._around.sockets.new_path()}",
+            restarts=self._restarts,
+            replaces=self._failed,
+        )
+        process: PluginProcess | None = None
         try:
-            child = await Child.start(self._launch(instance))
-        except (PluginFailed, OSError) as error:
+            process = await PluginProcess.start(self._launch(instance), instance, self._registry)
+            await self._unless_asked(process.come_up(self._around.restart.ready_timeout_seconds))
+        except (PluginFailed, PluginRefused, PluginIncompatible, OSError, _AskedAgain) as error:
             return error
-        self._registry.process_started(instance, child.process_id)
-        try:
-            return await self._serve(child, instance)
-        finally:
-            if not child.ended.done():
-                self._registry.drain(instance, "it is being stopped")
-            await child.stop(self._grace_seconds)
-
-    async def _serve(self, child: Child, instance: Instance) -> Exception:
-        """Returns why the process ended, or must end."""
-        try:
-            await self._while_running(child, self._bring_up(instance))
-            self._history.served()
-            self.settled.set()
-            await self._while_running(child, instance.unreachable.wait())
-            # It may still finish the runs it has.
-            await self._while_running(child, instance.idle.wait())
-        except (_AskedToStartAgain, PluginRefused, PluginIncompatible) as error:
-            return error
-        except (ProcessEnded, HandshakeFailed) as error:
-            failure = PluginFailed(_with_tail(str(error), child.tail()))
         else:
-            failure = PluginFailed(_with_tail("nobody listens at its address", child.tail()))
-        if child.ended.done():
-            # Its runs learn it now, not when the last of what it started is gone.
-            self._registry.lose(instance, InstanceState.UNHEALTHY, str(failure))
-        return failure
+            self._take_over(process)
+            return None
+        finally:
+            if process is not None and process is not self._serving:
+                await process.stop(self._grace_seconds)
 
-    async def _while_running(self, child: Child, wanted: Coroutine[None, None, object]) -> None:
-        """Awaits something, but no longer than the process shall run and does.
+    def _take_over(self, process: PluginProcess) -> None:
+        """The new process takes the runs; the one before it finishes those it has."""
+        self._failed = None
+        self._history.served()
+        before, self._serving = self._serving, process
+        if before is not None:
+            farewell = asyncio.create_task(
+                self._see_off(before), name=f"see off {self.manifest.plugin_id}"
+            )
+            self._leaving.add(farewell)
+            farewell.add_done_callback(self._leaving.discard)
+
+    async def _see_off(self, process: PluginProcess) -> None:
+        self._registry.drain(process.instance, "another process of the plugin took its place")
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._around.restart.drain_seconds):
+                    await _first_of(process.instance.idle.wait(), process.is_over())
+        finally:
+            try:
+                await process.stop(self._grace_seconds)
+            finally:
+                self._registry.remove(process.instance)
+
+    async def _while_serving(self, process: PluginProcess, *, files: bool) -> Exception | None:
+        """Waits for the end of the process, and returns why; or until another is asked for: None.
+
+        Args:
+            process: The process that serves.
+            files: Whether a file of the plugin that changes asks for another, too.
+        """
+        changes = (self._file_changed(),) if files else ()
+        await _first_of(process.is_over(), self._again.wait(), *changes)
+        if not process.over.done():
+            return None
+        self._serving = None
+        replacement, self._failed = self._failed, process.instance
+        await process.stop(self._grace_seconds)
+        if replacement is not None:
+            self._registry.remove(replacement)
+        return process.over.result()
+
+    async def _unless_asked(self, wanted: Coroutine[None, None, object]) -> None:
+        """Awaits something, but no longer than until another process is asked for.
 
         Raises:
-            ProcessEnded: The process ended before.
-            _AskedToStartAgain: It is to be replaced.
+            _AskedAgain: It was.
         """
         task = asyncio.create_task(wanted)
-        asked = asyncio.create_task(self._again.wait())
         try:
-            waiting: set[asyncio.Future[Any]] = {task, asked, child.ended}
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if child.ended.done():
-                raise ProcessEnded(f"its process {child.ended.result()}")
-            if asked.done():
-                raise _AskedToStartAgain
+            await _first_of(_ended(task), self._again.wait())
+            if not task.done():
+                raise _AskedAgain
             task.result()
         finally:
-            for each in (task, asked):
-                each.cancel()
-            await asyncio.gather(task, asked, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
-    async def _bring_up(self, instance: Instance) -> None:
-        timeout_seconds = self._around.restart.ready_timeout_seconds
-        started_at = asyncio.get_running_loop().time()
-        path = Path(instance.address.removeprefix("unix:"))
-        # gRPC waits longer after each vain connect; a look at the folder costs nothing.
-        pause_seconds = _FIRST_LOOK_SECONDS
-        while not path.exists():  # noqa: ASYNC240 - a look takes microseconds, a thread 150
-            left_seconds = started_at + timeout_seconds - asyncio.get_running_loop().time()
-            if left_seconds <= 0:
-                raise NotAnswering(f"it did not listen on RUNMESH_LISTEN in {timeout_seconds:g} s")
-            await asyncio.sleep(pause_seconds)
-            pause_seconds = min(pause_seconds * 1.5, _LONGEST_LOOK_SECONDS)
-        left_seconds = started_at + timeout_seconds - asyncio.get_running_loop().time()
-        await self._registry.bring_up(instance, timeout_seconds=left_seconds)
+    def _tell_of_failed_replacement(self, failure: Exception) -> None:
+        if self._failed is not None:
+            reason = f"it could not take the place of the one that serves on: {failure}"
+            self._registry.lose(self._failed, _state_after(failure), reason)
 
     async def _pause(self, instance: Instance, failure: Exception) -> None:
         """Waits until the next start is due, and says meanwhile why nothing runs."""
         if isinstance(failure, PluginRefused | PluginIncompatible):
-            refused = isinstance(failure, PluginRefused)
-            state = InstanceState.REFUSED if refused else InstanceState.INCOMPATIBLE
-            await self._hold(instance, state, str(failure))
+            await self._hold(instance, failure)
             return
         now = asyncio.get_running_loop().time()
         self._history.crashed(now=now)
         if self._history.is_too_much(now=now):
-            await self._hold(instance, InstanceState.FAILED, str(failure))
+            await self._hold(instance, failure)
             return
         self._registry.lose(instance, InstanceState.UNHEALTHY, str(failure))
         with contextlib.suppress(TimeoutError):
@@ -213,17 +223,29 @@ class PluginKeeper:
         if self._again.is_set():
             self._history.clear()
 
-    async def _hold(self, instance: Instance, state: InstanceState, reason: str) -> None:
+    async def _hold(self, instance: Instance, failure: Exception) -> None:
         """Waits until a file of the plugin changes, or somebody asks for another try."""
-        self._registry.lose(instance, state, reason)
-        before = await asyncio.to_thread(tree_stamp, self.manifest.folder)
-        while not self._again.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CHANGE_LOOK_SECONDS):
-                    await self._again.wait()
-            if await asyncio.to_thread(tree_stamp, self.manifest.folder) != before:
-                break
+        self._registry.lose(instance, _state_after(failure), str(failure))
+        await _first_of(self._again.wait(), self._file_changed())
         self._history.clear()
+
+    async def _file_changed(self) -> None:
+        before = await asyncio.to_thread(tree_stamp, self.manifest.folder)
+        while True:
+            await asyncio.sleep(_CHANGE_LOOK_SECONDS)
+            if await asyncio.to_thread(tree_stamp, self.manifest.folder) != before:
+                return
+
+    async def _end(self) -> None:
+        """Ends whatever runs, all at once."""
+        for farewell in self._leaving:
+            farewell.cancel()
+        if self._serving is not None:
+            await self._serving.stop(self._grace_seconds)
+            self._registry.remove(self._serving.instance)
+        if self._failed is not None:
+            self._registry.remove(self._failed)
+        await asyncio.gather(*self._leaving, return_exceptions=True)
 
     def _launch(self, instance: Instance) -> Launch:
         manifest = self.manifest
@@ -246,9 +268,32 @@ class PluginKeeper:
         )
 
 
-class _AskedToStartAgain(Exception):
+class _AskedAgain(Exception):
     """Not a failure: an operator or a changed manifest wants another process."""
 
 
-def _with_tail(problem: str, tail: str) -> str:
-    return f"{problem}; the last it wrote:\n{tail}" if tail else f"{problem}; it wrote nothing"
+def _state_after(failure: Exception) -> InstanceState:
+    """How an instance is listed that is not started again by itself."""
+    if isinstance(failure, PluginRefused):
+        return InstanceState.REFUSED
+    if isinstance(failure, PluginIncompatible):
+        return InstanceState.INCOMPATIBLE
+    return InstanceState.FAILED
+
+
+async def _first_of(*wanted: Coroutine[None, None, object]) -> None:
+    """Returns as soon as one of these does; the others are called off."""
+    tasks = [asyncio.create_task(each) for each in wanted]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _ended(task: asyncio.Task[object]) -> None:
+    """Returns when a task has ended, however that was."""
+    await asyncio.wait({task})

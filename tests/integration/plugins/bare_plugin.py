@@ -81,6 +81,8 @@ class Discovery(discovery_pb2_grpc.DiscoveryServiceServicer):
         context: Context,
     ) -> discovery_pb2.ListRunnersResponse:
         runners = [manifest("default")]
+        if "also" in WRONG:
+            runners.append(manifest(WRONG["also"]))
         if "bad_manifest" in WRONG:
             runners.append(manifest("bad", name="other"))
         if "unknown_enum" in WRONG:

@@ -16,7 +16,7 @@ from runmesh.v1 import context_pb2, run_pb2
 from host_service.registry import InstanceState
 from host_service.supervisor import RestartPolicy
 from tests.integration.plugins.mesh import Mesh, bare, shell, write_plugin
-from tests.integration.plugins.processes import is_alive
+from tests.integration.plugins.processes import eventually, is_alive
 
 MakeMesh = Callable[..., Mesh]
 
@@ -94,7 +94,7 @@ async def test_plugin_that_is_held_starts_again_when_somebody_asks(
         "desk", lambda each: each.restarts > first.restarts and each.takes_runs
     )
     assert second.process_id != process
-    assert not is_alive(process)
+    await eventually(lambda: not is_alive(process))
     assert not mesh.supervisor.restart("acme/unknown")
 
 
@@ -116,7 +116,7 @@ async def test_folders_that_come_change_and_go_are_noticed(base: Path, make_mesh
     changed = await mesh.until("desk", lambda each: each.takes_runs and each is not first)
     assert changed.max_concurrent_runs == 7
     assert mesh.registry.faults() == ()
-    assert first.lost.is_set()
+    await asyncio.wait_for(first.lost.wait(), 5)
 
     process = changed.process_id
     assert process is not None
@@ -126,6 +126,119 @@ async def test_folders_that_come_change_and_go_are_noticed(base: Path, make_mesh
             await mesh.registry.changed()
     assert mesh.registry.runners() == ()
     assert not is_alive(process)
+
+
+async def test_plugin_that_changes_is_replaced_without_a_gap_and_without_a_lost_run(
+    base: Path, make_mesh: MakeMesh
+) -> None:
+    write_plugin(base, "desk", bare("run_seconds=4"))
+    mesh = make_mesh()
+    await mesh.supervisor.start()
+    old = await mesh.until("desk", InstanceState.SERVING)
+    process = old.process_id
+    old.acquire()
+    call = old.run_stub.Run(REQUEST)
+    assert await call.read()
+
+    gaps = 0
+
+    async def look() -> None:
+        nonlocal gaps
+        while True:
+            gaps += mesh.registry.pick("plugin:acme/desk/default") is None
+            await mesh.registry.changed()
+
+    looking = asyncio.create_task(look())
+    write_plugin(base, "desk", bare("max_runs=7"), version="2.0.0")
+    new = await mesh.until("desk", lambda each: each.takes_runs and each.max_concurrent_runs == 7)
+    await eventually(lambda: old.state is InstanceState.DRAINING)
+    assert old.problem == "another process of the plugin took its place"
+    assert mesh.registry.pick("plugin:acme/desk/default") is new
+    # The run under way ends as it would have, and then its process.
+    assert await call.read() is grpc.aio.EOF
+    assert process is not None
+    assert is_alive(process)
+    old.release()
+    await eventually(lambda: not is_alive(process))
+    await eventually(lambda: mesh.registry.instances() == (new,))
+    looking.cancel()
+    assert gaps == 0
+
+
+async def test_process_that_was_replaced_and_does_not_finish_is_ended_in_the_end(
+    base: Path, make_mesh: MakeMesh
+) -> None:
+    write_plugin(base, "desk", bare())
+    mesh = make_mesh(restart=RestartPolicy(drain_seconds=0.3))
+    await mesh.supervisor.start()
+    old = await mesh.until("desk", InstanceState.SERVING)
+    old.acquire()
+    mesh.supervisor.restart("acme/desk")
+    await mesh.until("desk", lambda each: each.takes_runs and each is not old)
+    await asyncio.wait_for(old.lost.wait(), 5)
+
+
+@pytest.mark.parametrize(
+    ("broken", "state", "reason"),
+    [
+        (shell("echo broken; exit 3"), InstanceState.FAILED, "exited with code 3"),
+        (bare("plugin_id=acme/other"), InstanceState.REFUSED, "'acme/other'"),
+        (bare("version=9"), InstanceState.INCOMPATIBLE, "no protocol version in common"),
+        (["./missing"], InstanceState.FAILED, "its command ./missing is not there"),
+    ],
+)
+async def test_replacement_that_does_not_come_up_leaves_the_one_before_serving(
+    base: Path, make_mesh: MakeMesh, broken: list[str], state: InstanceState, reason: str
+) -> None:
+    write_plugin(base, "desk", bare())
+    mesh = make_mesh(restart=HASTY)
+    await mesh.supervisor.start()
+    old = await mesh.until("desk", InstanceState.SERVING)
+    write_plugin(base, "desk", broken, version="2.0.0")
+    failed = await mesh.until("desk", state)
+    assert failed.reason.startswith("it could not take the place of the one that serves on: ")
+    assert reason in failed.reason
+    assert mesh.registry.pick("plugin:acme/desk/default") is old
+    # It is not tried again and again.
+    await asyncio.sleep(0.3)
+    assert mesh.registry.instances() == (old, failed)
+
+    write_plugin(base, "desk", bare("max_runs=3"), version="2.0.1")
+    new = await mesh.until("desk", lambda each: each.takes_runs and each is not old)
+    assert new.max_concurrent_runs == 3
+    await eventually(lambda: mesh.registry.instances() == (new,))
+
+
+async def test_plugin_whose_last_good_process_crashes_is_started_as_it_is_now(
+    base: Path, make_mesh: MakeMesh
+) -> None:
+    write_plugin(base, "desk", bare())
+    mesh = make_mesh(restart=HASTY)
+    await mesh.supervisor.start()
+    old = await mesh.until("desk", InstanceState.SERVING)
+    command = shell('[ -e $HOME/go ] && exec "$@"', *bare("max_runs=3"))
+    write_plugin(base, "desk", command, version="2.0.0")
+    await mesh.until("desk", InstanceState.FAILED)
+    (mesh.home("desk") / "go").write_text("")
+    assert old.process_id is not None
+    os.kill(old.process_id, signal.SIGKILL)
+    await asyncio.wait_for(old.lost.wait(), 2)
+    new = await mesh.until("desk", InstanceState.SERVING)
+    assert new.max_concurrent_runs == 3
+    assert mesh.registry.instances() == (new,)
+
+
+async def test_runner_that_a_new_version_lacks_is_not_listed_any_more(
+    base: Path, make_mesh: MakeMesh
+) -> None:
+    write_plugin(base, "desk", bare("also=extra"))
+    mesh = make_mesh()
+    await mesh.supervisor.start()
+    await mesh.until("desk", InstanceState.SERVING)
+    assert mesh.registry.manifest("plugin:acme/desk/extra") is not None
+    write_plugin(base, "desk", bare(), version="2.0.0")
+    await eventually(lambda: mesh.registry.manifest("plugin:acme/desk/extra") is None)
+    assert mesh.registry.manifest("plugin:acme/desk/default") is not None
 
 
 async def test_plugin_can_be_disabled_and_enabled(base: Path, make_mesh: MakeMesh) -> None:
