@@ -58,6 +58,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "host_service.agents",
             "host_service.authorization",
             "host_service.catalogue",
+            "host_service.environments",
             "host_service.registry",
             "host_service.runs",
             "host_service.supervisor",
