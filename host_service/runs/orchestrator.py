@@ -179,7 +179,7 @@ class Orchestrator:
             raise
         if acceptance.duplicate:
             return await self._answer_again(acceptance.run)
-        target = self._handed_to(run)
+        target = run.handed_to
         if target is None:
             return Started(acceptance.run, reader, duplicate=False, own_run_id=run.run_id)
         if reader is not None:
@@ -187,11 +187,6 @@ class Orchestrator:
             # A caller slows only what it asked for, and that run is another one's.
             reader = target.log.subscribe(patient=False, after=target.delivery.delivered)
         return Started(target.view(), reader, duplicate=False, own_run_id=run.run_id)
-
-    def _handed_to(self, run: ActiveRun) -> ActiveRun | None:
-        """Return the run that an event was handed to, if it was and that has not ended."""
-        is_handed = run.steered is not None and run.steered.box is not None
-        return self._target_of(run) if is_handed else None
 
     def _target_of(self, run: ActiveRun) -> ActiveRun | None:
         return self._active.get(run.accepted.steered_into or "")
@@ -272,8 +267,8 @@ class Orchestrator:
             target = self._target_of(run)
             if target is None:
                 run.steered.decide(taken_up=False)
-            else:
-                target.steering.hand(run.steered)
+            elif target.steering.hand(run.steered):
+                run.handed_to = target
         elif run.follow_up is FollowUp.INTERRUPT:
             line = self._sessions.line(run.accepted.session_key)
             for turn in line[: line.index(run.turn)] if run.turn in line else ():

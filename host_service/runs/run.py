@@ -61,7 +61,8 @@ class ActiveRun:
     Attributes:
         delivery: Its results.
         ended: Done when its end is committed.
-        steered: What another run may take up of it; None if it was handed to none.
+        steered: What another run may take up of it; None if it is to be handed to none.
+        handed_to: The run that it was handed to, which answers it.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class ActiveRun:
         self.steered = (
             SteeredItem(record.run_id, event, self.ended) if record.steered_into else None
         )
+        self.handed_to: ActiveRun | None = None
         self._standing = Standing(record, delivery=self.delivery, services=services)
         self._keeper = CourseKeeper(record.run_id, delivery=self.delivery, services=services)
         self._waiting = Waiting(

@@ -74,16 +74,17 @@ class SteeringBox:
         self._closed = False
         self._news = Pulse()
 
-    def hand(self, item: SteeredItem) -> None:
-        """Put an item in; one that comes too late is left to its own run."""
+    def hand(self, item: SteeredItem) -> bool:
+        """Put an item in; one that comes too late is left to its own run. Return which it was."""
         if self._closed:
             item.decide(taken_up=False)
-            return
+            return False
         self._count += 1
         item.number, item.box = self._count, self
         self._ids.add(item.run_id)
         self._waiting[item.run_id] = item
         self._news.beat()
+        return True
 
     def take_back(self, item: SteeredItem) -> None:
         """Take an item out that was not acknowledged."""

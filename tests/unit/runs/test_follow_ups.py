@@ -14,6 +14,7 @@ from host_service.registry import InstanceState
 from host_service.runs.event import Event
 from host_service.runs.orchestrator import Orchestrator, Started
 from host_service.runs.services import RunServices
+from host_service.runs.steering import SteeredItem, SteeringBox
 from stores import Stores
 from stores.records import RunRecord, RunStatus
 from tests.unit.runs.active import results_of, save
@@ -479,6 +480,33 @@ async def test_message_is_handed_to_the_run_under_way_which_answers_it(
     # A redelivery is answered as the event was.
     again = await start(orchestrator, said("b"), "steer")
     assert (again.duplicate, again.run.run_id) == (True, first.run.run_id)
+    await check_idle(orchestrator, services)
+
+
+async def test_message_is_answered_with_the_run_it_was_handed_to_though_that_ends_at_once(
+    orchestrator: Orchestrator,
+    serving: ServeScript,
+    services: RunServices,
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await serving(desk.script, steering=True)
+    first = await start(orchestrator, said("a"), "steer")
+    await desk.has_begun("a")
+    hand = SteeringBox.hand
+
+    def takes_it_up_and_ends(box: SteeringBox, item: SteeredItem) -> bool:
+        handed = hand(box, item)
+        box.acknowledge([item.run_id])
+        orchestrator._active.pop(first.run.run_id)
+        return handed
+
+    monkeypatch.setattr(SteeringBox, "hand", takes_it_up_and_ends)
+    second = await start(orchestrator, said("b"), "steer")
+    assert second.run.run_id == first.run.run_id
+    desk.let_go("a")
+    assert (await outcome(second))[1].run_id == first.run.run_id
+    await outcome(first)
     await check_idle(orchestrator, services)
 
 
