@@ -159,12 +159,15 @@ class RunLedger(Protocol):
 
     def claim(
         self, run_id: str, from_incarnation: str, host_id: str, incarnation: str
-    ) -> Future[bool]:
+    ) -> Future[Sequence[str]]:
         """Take over a waiting run (`ACCEPTED` or `QUEUED`) of a host that is lost.
 
+        With it go all runs of its session that wait on that host: on two hosts they would not stay
+        in their order. Replays are left alone.
+
         Returns:
-            True for one claimant only; False if the run no longer waits or no longer belongs
-            to `from_incarnation`.
+            The ids of the runs that were taken over, oldest first, for one claimant only; empty if
+            the run no longer waits or no longer belongs to `from_incarnation`.
         """
 
     async def get(self, run_id: str) -> RunRecord | None:

@@ -108,29 +108,29 @@ class Recovery:
         """
         await self._actions.recover()
         runs = await self._stores.ledger.active_of_lost_hosts(self._clock())
-        # Another host that takes up the first run of a session gets the others as well: on two
-        # hosts they would not stay in their order.
-        left_to_others: set[str] = set()
         for run in runs:
             # Whoever wanted a replay was told that its host is gone: nobody waits for it any more.
             is_wanted = run.replay_of is None
-            if not (is_wanted and run.status in {RunStatus.ACCEPTED, RunStatus.QUEUED}):
+            if is_wanted and run.status in {RunStatus.ACCEPTED, RunStatus.QUEUED}:
+                await self._take_up(run)
+            else:
                 await self._end(run)
-            elif run.session_key not in left_to_others and not await self._take_up(run):
-                left_to_others.add(run.session_key)
         return len(runs)
 
-    async def _take_up(self, run: RunRecord) -> bool:
-        """Start a run here, unless another host does; return whether."""
+    async def _take_up(self, run: RunRecord) -> None:
+        """Start a run here, and all of its session that waited with it, unless another host does.
+
+        Those that went with an earlier one are not to be had any more when their turn comes.
+        """
         claimed = await self._stores.ledger.claim(
             run.run_id, run.host_incarnation, self._host_id, self._incarnation
         )
-        event = await self._stores.events.get_for_run(run.run_id)
-        record = await self._stores.ledger.get(run.run_id)
-        if claimed and event is not None and record is not None:
-            _log.info("run %s was waiting on a host that is gone: it starts here", run.run_id)
-            self._orchestrator.resume(record, event)
-        return claimed
+        for run_id in claimed:
+            event = await self._stores.events.get_for_run(run_id)
+            record = await self._stores.ledger.get(run_id)
+            if event is not None and record is not None:
+                _log.info("run %s was waiting on a host that is gone: it starts here", run_id)
+                self._orchestrator.resume(record, event)
 
     async def _end(self, run: RunRecord) -> None:
         end, facts = await self._last_facts(run)

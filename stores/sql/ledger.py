@@ -23,6 +23,7 @@ from stores.records import (
     TranscriptItem,
 )
 from stores.sql import runs
+from stores.sql.connection import Connection, Values
 from stores.sql.journal import SqlJournal
 from stores.sql.readers import Readers
 from stores.sql.rows import checkpoint_record, result_record, run_record
@@ -129,8 +130,8 @@ class SqlRunLedger:
 
     def claim(
         self, run_id: str, from_incarnation: str, host_id: str, incarnation: str
-    ) -> Future[bool]:
-        """Take over a waiting run of a host that is lost; see the protocol."""
+    ) -> Future[Sequence[str]]:
+        """Take over the waiting runs of a session of a host that is lost; see the protocol."""
         check_ids("run", run_id=run_id, host_incarnation=from_incarnation)
         check_ids("host", host_id=host_id, incarnation=incarnation)
         values = {
@@ -139,7 +140,7 @@ class SqlRunLedger:
             "to_host": host_id,
             "to_incarnation": incarnation,
         }
-        return self._journal.submit(lambda connection: connection.run(runs.CLAIM, values) == 1)
+        return self._journal.submit(lambda connection: _claim(connection, values))
 
     async def get(self, run_id: str) -> RunRecord | None:
         """Return a run, or `None`."""
@@ -178,3 +179,13 @@ class SqlRunLedger:
         values = {"now": microseconds("host", "now", now)}
         rows = await self._readers.all(runs.SELECT_OF_LOST_HOSTS, values)
         return [run_record(row) for row in rows]
+
+
+def _claim(connection: Connection, values: Values) -> Sequence[str]:
+    session = connection.first(runs.WAITING_SESSION, values)
+    if session is None:
+        return ()
+    waiting = connection.all(runs.WAITING_OF_SESSION, {**values, "of_session": session[0]})
+    claimed = [str(row[0]) for row in waiting]
+    connection.run_many(runs.CLAIM, [{**values, "of_run": each} for each in claimed])
+    return claimed

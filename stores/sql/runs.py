@@ -147,13 +147,21 @@ FINISH = (
     )
 )
 
+_waits = sa.and_(
+    runs.c.status < sa.literal_column(str(int(RunStatus.RUNNING))),
+    runs.c.host_incarnation == sa.bindparam("of_incarnation"),
+    # A replay is nobody's turn: nothing waits for its end.
+    runs.c.replay_of.is_(None),
+)
+WAITING_SESSION = sa.select(runs.c.session_key).where(is_run, _waits)
+WAITING_OF_SESSION = (
+    sa.select(runs.c.run_id)
+    .where(runs.c.session_key == sa.bindparam("of_session"), _waits)
+    .order_by(runs.c.created_at, runs.c.run_id)
+)
 CLAIM = (
     sa.update(runs)
-    .where(
-        is_run,
-        runs.c.status < sa.literal_column(str(int(RunStatus.RUNNING))),
-        runs.c.host_incarnation == sa.bindparam("of_incarnation"),
-    )
+    .where(is_run, _waits)
     .values(host_id=sa.bindparam("to_host"), host_incarnation=sa.bindparam("to_incarnation"))
 )
 

@@ -424,10 +424,25 @@ async def test_a_run_is_claimed_once(stores: Stores) -> None:
     claims = [
         stores.ledger.claim("run-1", "start-1", "host", f"start-{number}") for number in (2, 3)
     ]
-    assert await asyncio.gather(*claims) == [True, False]
+    assert [list(claimed) for claimed in await asyncio.gather(*claims)] == [["run-1"], []]
     run = await stores.ledger.get("run-1")
     assert run is not None
     assert (run.host_id, run.host_incarnation) == ("host", "start-2")
+
+
+async def test_waiting_runs_of_a_session_are_claimed_together(stores: Stores) -> None:
+    for number in (3, 1, 2):
+        await accepted(stores, f"run-{number}", event_id=f"event-{number}", created_at=at(number))
+    await accepted(stores, "run-4", event_id="event-4", session_key="another")
+    await accepted(stores, "run-5", event_id="event-5", host_incarnation="start-8")
+    await stores.ledger.advance("run-2", RunStatus.RUNNING, at=at(9))
+    # Whoever asks for a later one gets those before it as well, and nobody gets them again.
+    assert list(await stores.ledger.claim("run-3", "start-1", "host", "start-2")) == [
+        "run-1",
+        "run-3",
+    ]
+    assert not await stores.ledger.claim("run-1", "start-1", "other", "start-3")
+    assert list(await stores.ledger.claim("run-4", "start-1", "other", "start-3")) == ["run-4"]
 
 
 async def test_a_run_that_does_not_wait_is_not_claimed(stores: Stores) -> None:
