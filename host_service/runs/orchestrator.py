@@ -422,9 +422,8 @@ class Orchestrator:
             )
             hurried.cancel()
             for run in list(self._active.values()):
-                # What waits to be taken up leaves with the run that may do so.
-                if not run.is_waiting:
-                    run.stop(Stop.SHUTDOWN)
+                # What was told to leave does so, with the run that may still take it up.
+                run.stop(Stop.SHUTDOWN)
             await finished
         await self._stores.journal.flush()
 
