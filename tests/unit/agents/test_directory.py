@@ -11,6 +11,7 @@ from host_service.agents.agent import Agent
 from host_service.agents.binding import Binding
 from host_service.agents.changes import Change
 from host_service.agents.directory import AgentDirectory
+from host_service.agents.follow_up import RunnerKind
 from host_service.errors import (
     BindingConflict,
     Conflict,
@@ -299,3 +300,20 @@ async def test_others_who_never_stop_changing_things_are_told_of(
     with pytest.raises(Conflict, match="apply again"):
         await apply(directory, [an_agent()], [])
     assert "helper" not in elsewhere.agents
+
+
+async def test_follow_up_that_the_runner_cannot_is_refused_and_of_an_unknown_one_saved(
+    stores: Stores,
+) -> None:
+    known = {RUNNER: RunnerKind(is_stateful=True, can_be_steered=False)}
+    directory = directory_over(stores, kind_of=known.get)
+    for follow_up in ("steer", "parallel"):
+        with pytest.raises(InvalidArgument) as raised:
+            await apply(directory, [an_agent(follow_up=follow_up)], [])
+        (fault,) = raised.value.faults
+        assert (fault.field, fault.got) == ("agents[0].follow_up", follow_up)
+    for follow_up in ("", "queue", "interrupt", "reject"):
+        await apply(directory, [an_agent(follow_up=follow_up)], [])
+    stranger = an_agent(id="stranger", runner_id="plugin:acme/later/default", follow_up="steer")
+    await apply(directory, [stranger], [])
+    assert directory.agents["stranger"].follow_up == "steer"
