@@ -32,6 +32,9 @@ class HostAddresses:
         socket: `unix:/path` of its own socket.
         http: `HOST:PORT`; empty: none.
         started_at: RFC 3339.
+        tls_certificate: The file of the certificate that TCP listeners show; empty: no TLS.
+        tls_key: The file of its key.
+        tls_client_ca: The file of who signs clients' certificates; empty: they need none.
     """
 
     pid: int
@@ -41,6 +44,9 @@ class HostAddresses:
     socket: str
     http: str
     started_at: str
+    tls_certificate: str = ""
+    tls_key: str = ""
+    tls_client_ca: str = ""
 
 
 class DataFolder:

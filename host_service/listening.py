@@ -9,8 +9,10 @@ import re
 import socket
 from pathlib import Path
 
+import grpc
 import grpc.aio
 
+from host_service.certificates.serving import ServerCertificates
 from host_service.errors import StartupError
 
 _ADDRESS = re.compile(r"(?:(?P<host>[^:\[\]]+)|\[(?P<bracketed>[^\[\]]+)\]):(?P<port>[0-9]{1,5})")
@@ -81,7 +83,7 @@ def split_address(address: str, option: str) -> tuple[str, int]:
 
 
 def refuse_open(host: str, *, insecure: bool, option: str) -> None:
-    """Refuse a host that others than this machine can reach, since nothing is encrypted there.
+    """Refuse a host that others than this machine can reach, where nothing is encrypted.
 
     Raises:
         StartupError: It is such a host, and nobody said that this is wanted.
@@ -95,7 +97,7 @@ def refuse_open(host: str, *, insecure: bool, option: str) -> None:
     if not loopback:
         raise StartupError(
             f"{option} {host} can be reached by others, and the connection would not be encrypted",
-            "listen on 127.0.0.1 or a unix socket behind a proxy with TLS, or say --insecure",
+            "give --tls-cert and --tls-key, listen on 127.0.0.1 or a socket, or say --insecure",
         )
 
 
@@ -114,9 +116,19 @@ def probe_grpc(address: str, *, insecure: bool) -> None:
 
 
 def bind_grpc(
-    server: grpc.aio.Server, address: str, *, insecure: bool
+    server: grpc.aio.Server,
+    address: str,
+    *,
+    insecure: bool,
+    certificates: ServerCertificates | None = None,
 ) -> tuple[str, SocketClaim | None]:
     """Bind a gRPC server, and return where it listens with the claim on its socket, if it is one.
+
+    Args:
+        server: The server.
+        address: `HOST:PORT`, or `unix:/path`, where there is never TLS.
+        insecure: Whether others may reach it without TLS.
+        certificates: What it shows; None: there is no TLS.
 
     Raises:
         StartupError: The address is malformed, open to others, or taken.
@@ -126,9 +138,10 @@ def bind_grpc(
         claim = SocketClaim(path)
         return bind_socket(server, path), claim
     host, port = split_address(address, "--grpc")
-    refuse_open(host, insecure=insecure, option="--grpc")
+    refuse_open(host, insecure=insecure or certificates is not None, option="--grpc")
     shown = f"[{host}]" if ":" in host else host
-    return f"{shown}:{_bind(server, f'{shown}:{port}')}", None
+    credentials = certificates.grpc_credentials() if certificates else None
+    return f"{shown}:{_bind(server, f'{shown}:{port}', credentials)}", None
 
 
 def _socket_path(address: str) -> Path:
@@ -146,8 +159,12 @@ def _socket_path(address: str) -> Path:
     return path
 
 
-def _bind(server: grpc.aio.Server, address: str) -> int:
+def _bind(
+    server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None = None
+) -> int:
     try:
+        if credentials is not None:
+            return server.add_secure_port(address, credentials)
         return server.add_insecure_port(address)
     except RuntimeError as error:
         raise StartupError(

@@ -37,6 +37,8 @@ from host_service.capabilities.offered import Capabilities, offer
 from host_service.capabilities.transcript_pages import TranscriptPages
 from host_service.capabilities.uploads import Uploads
 from host_service.capabilities.whole_texts import WholeTexts
+from host_service.certificates.files import ListenFiles
+from host_service.certificates.watched import keep_watched
 from host_service.collecting import keep_collected
 from host_service.configuration import Configuration
 from host_service.console.http import HttpServer
@@ -46,6 +48,7 @@ from host_service.errors import StartupError
 from host_service.gateway import GatewayServicer
 from host_service.grpc_serving import end_calls, make_health_servicer, register, say_serving
 from host_service.host_api import HostAPIServicer
+from host_service.host_tls import HostTls, warn_of_unreachable_host
 from host_service.identity import new_id
 from host_service.interceptors import Authentication, EdgeInterceptor
 from host_service.limits import Limits
@@ -56,7 +59,7 @@ from host_service.readiness import Readiness
 from host_service.refreshing import keep_refreshed
 from host_service.registry.channel import SERVER_OPTIONS
 from host_service.registry.errors import AddressInvalid
-from host_service.registry.records import HostIdentity
+from host_service.registry.records import FoundBy, HostIdentity
 from host_service.registry.registry import Registry
 from host_service.registry.schemas import ConfigSchemas
 from host_service.registry.static_runners import StaticRunners
@@ -64,6 +67,7 @@ from host_service.requests import RequestCheck
 from host_service.runs.admission import Admission
 from host_service.runs.asked import kind_of
 from host_service.runs.explaining import Explaining
+from host_service.runs.host_addresses import HostApiAddresses
 from host_service.runs.intake import EventIntake
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.recovery import Recovery
@@ -229,15 +233,20 @@ class _Builder:
         self._pages = PageTokens(limits=limits)
         self._validator = Validator(limits.as_mapping())
         self._check = RequestCheck(validator=self._validator)
+        self._tls = HostTls.of(settings)
         self._telemetry = Telemetry(service_version=__version__, host_id=self._host_id)
         stack.callback(self._telemetry.close)
 
     async def build(self) -> Host:
-        probe_grpc(self._settings.grpc_address, insecure=self._settings.insecure)
+        probe_grpc(
+            self._settings.grpc_address,
+            insecure=self._settings.insecure or self._tls.certificates is not None,
+        )
         http = self._bind_http()
         # Plugins take longer to start than the database to open: neither waits for the other.
         registry, supervisor = await self._start_plugins()
         stores = await self._open_stores()
+        self._watch_certificates()
         self._desk = self._action_desk(stores)
         callers = CallerDirectory(keys=stores.keys, clock=now)
         await callers.reload()
@@ -258,7 +267,8 @@ class _Builder:
             schema_of=schemas.of,
             kind_of=lambda runner_id: kind_of(registry.manifest(runner_id)),
         )
-        services = self._run_services(stores, registry, schemas, tokens, socket_address, directory)
+        reached = self._host_api_addresses(grpc_address, socket_address, registry)
+        services = self._run_services(stores, registry, schemas, tokens, reached, directory)
         orchestrator = Orchestrator(
             stores=stores,
             directory=directory,
@@ -301,7 +311,9 @@ class _Builder:
             remembered_sessions=self._limits.remembered_sessions,
         )
         self._stack.push_async_callback(registry.close)
-        static = StaticRunners(registry=registry, insecure=self._settings.insecure)
+        static = StaticRunners(
+            registry=registry, insecure=self._settings.insecure, tls=self._tls.dialling
+        )
         self._stack.push_async_callback(static.close)
         _dial(static, self._settings.static_runners)
         shipped = [shipped_plugins_folder()] if self._settings.shipped_plugins else []
@@ -328,13 +340,39 @@ class _Builder:
         await ensure_operator_key(stores.keys, self._folder, at=now())
         return stores
 
+    def _watch_certificates(self) -> None:
+        if self._tls.certificates is not None:
+            watching = asyncio.create_task(keep_watched(self._tls.certificates.watched))
+            self._stack.callback(watching.cancel)
+
     def _bind(self, server: grpc.aio.Server) -> tuple[str, str]:
         address, claim = bind_grpc(
-            server, self._settings.grpc_address, insecure=self._settings.insecure
+            server,
+            self._settings.grpc_address,
+            insecure=self._settings.insecure,
+            certificates=self._tls.certificates,
         )
         if claim is not None:
             self._stack.callback(claim.release)
         return address, bind_socket(server, self._sockets.new_path())
+
+    def _host_api_addresses(
+        self, grpc_address: str, socket_address: str, registry: Registry
+    ) -> HostApiAddresses:
+        chosen = self._settings.advertise_address
+        addresses = HostApiAddresses(
+            socket=socket_address,
+            advertised=self._tls.advertised(grpc_address, chosen),
+            is_chosen=bool(chosen),
+        )
+        unreached = [
+            each
+            for each in registry.instances()
+            if each.found_by is not FoundBy.ATTACHED and not addresses.for_instance(each)
+        ]
+        if unreached:
+            warn_of_unreachable_host(len(unreached))
+        return addresses
 
     def _run_services(
         self,
@@ -342,7 +380,7 @@ class _Builder:
         registry: Registry,
         schemas: ConfigSchemas,
         tokens: RunTokens,
-        host_api_address: str,
+        host_api_addresses: HostApiAddresses,
         directory: AgentDirectory,
     ) -> RunServices:
         return RunServices(
@@ -360,7 +398,7 @@ class _Builder:
             host_id=self._host_id,
             host_incarnation=self._incarnation,
             host_version=__version__,
-            host_api_address=host_api_address,
+            host_api_addresses=host_api_addresses,
             shelf=lambda: directory.shelf,
         )
 
@@ -529,7 +567,10 @@ class _Builder:
         address = self._settings.http_address
         if not address:
             return None
-        listener, bound = bind_http(address, insecure=self._settings.insecure)
+        certificates = self._tls.certificates
+        listener, bound = bind_http(
+            address, insecure=self._settings.insecure or certificates is not None
+        )
         self._stack.callback(listener.close)
         return listener, bound
 
@@ -537,7 +578,12 @@ class _Builder:
         if http is None:
             return ""
         listener, address = http
-        server = HttpServer(listener=listener, readiness=readiness.missing)
+        certificates = self._tls.certificates
+        server = HttpServer(
+            listener=listener,
+            readiness=readiness.missing,
+            context=certificates.ssl_context() if certificates else None,
+        )
         server.start()
         self._stack.push_async_callback(server.stop)
         return address
@@ -553,6 +599,7 @@ class _Builder:
             socket=socket_address,
             http=http_address,
             started_at=now().isoformat(),
+            **_told_files(self._settings.tls),
         )
         self._folder.announce(addresses)
         _log.info(
@@ -562,6 +609,16 @@ class _Builder:
             http_address or "off",
         )
         return Host(addresses=addresses, stores=stores, lost=self._lost)
+
+
+def _told_files(files: ListenFiles | None) -> dict[str, str]:
+    if files is None:
+        return {}
+    return {
+        "tls_certificate": str(files.certificate),
+        "tls_key": str(files.key),
+        "tls_client_ca": str(files.client_ca or ""),
+    }
 
 
 def _dial(static: StaticRunners, runners: Iterable[tuple[str, str]]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from host_service.certificates.files import DialDefaults, ListenFiles
 from host_service.limits import Limits
 
 DEFAULT_GRPC_ADDRESS = "127.0.0.1:50051"
@@ -45,9 +46,14 @@ class Settings:
             share it as well.
         plugin_folders: Folders of plugin folders, beside those that ship and `plugins/` in the data
             folder.
-        static_runners: Pairs of plugin id and address.
+        static_runners: Pairs of plugin id and address; `?` and what TLS needs may follow.
         config_file: YAML with agents, bindings and limits to have.
         insecure: Allow a listener that others can reach, without TLS.
+        tls: What listeners on TCP show; None: they have no TLS.
+        runner_tls: What connections to runners on TCP trust and show, where their address says
+            nothing of it.
+        advertise_address: `HOST:PORT` at which runners on other machines reach this host; empty:
+            where it listens.
         log_level: `debug`, `info`, `warning` or `error`.
         quit_with_stdin: Stop when standard input ends.
         shipped_plugins: Also start the plugins that ship with the host.
@@ -63,6 +69,9 @@ class Settings:
     static_runners: tuple[tuple[str, str], ...] = ()
     config_file: Path | None = None
     insecure: bool = False
+    tls: ListenFiles | None = None
+    runner_tls: DialDefaults = field(default_factory=DialDefaults)
+    advertise_address: str = ""
     log_level: str = "info"
     quit_with_stdin: bool = False
     shipped_plugins: bool = True

@@ -32,6 +32,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from host_service.certificates.errors import CertificateUnusable
+from host_service.certificates.files import ListenFiles
 from host_service.certificates.identity import (
     Use,
     allows,
@@ -46,6 +47,8 @@ AUTHORITY_DAYS: Final = 730
 ISSUED_DAYS: Final = 90
 
 _AUTHORITY = "ca"
+_HOST = "host"
+_RENEWED_BEFORE = timedelta(days=30)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 _LONGEST_DNS_NAME = 253
@@ -205,6 +208,37 @@ class Authority:
         return _issued(self.folder, name, certificate)
 
 
+def ensure_host_certificate(
+    folder: Path, hosts: Sequence[str], *, now: datetime | None = None
+) -> ListenFiles:
+    """Returns a host's certificate, and makes it, and its authority, where there is none.
+
+    Args:
+        folder: Where they are.
+        hosts: What it must be for. One that is for less, or expires before long, is replaced.
+        now: The time; None: the clock's.
+
+    Raises:
+        CertificateUnusable: They can be neither used nor made.
+    """
+    now = now or datetime.now(UTC)
+    authority = (
+        Authority.open(folder, now=now)
+        if Authority.exists(folder)
+        else Authority.create(folder, now=now)
+    )
+    files = ListenFiles(
+        certificate=folder / f"{_HOST}.pem",
+        key=folder / f"{_HOST}.key",
+    )
+    there = [each for each in issued_in(folder) if each.name == _HOST]
+    wanted = {str(_alternative(host).value) for host in hosts}
+    if not there or not wanted <= {*there[0].names} or there[0].expires_at < now + _RENEWED_BEFORE:
+        kept = there[0].names if there else ()
+        authority.issue(_HOST, hosts=tuple(dict.fromkeys([*hosts, *kept])), now=now)
+    return files
+
+
 def issued_in(folder: Path) -> tuple[Issued, ...]:
     """Tells what there is in a folder, the authority first.
 
@@ -298,6 +332,7 @@ def _write_pair(
     """Writes both beside the old ones first, so that the moment in which they differ is short."""
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True, mode=_PRIVATE_FOLDER)
         folder.mkdir(parents=True, exist_ok=True, mode=_PRIVATE_FOLDER)
         written = [
             (_write_new(folder / f"{name}.key", private), folder / f"{name}.key"),

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from host_service.cli.tls_options import check_query
 from host_service.settings import default_data_folder
 
 # sockaddr_un.sun_path without its closing zero.
@@ -49,6 +50,13 @@ def http_address(value: str) -> str:
     raise typer.BadParameter(f"{value!r} is not HOST:PORT, [IPV6]:PORT, or off")
 
 
+def advertise_address(value: str) -> str:
+    """Checks where others are to reach a listener."""
+    if _is_host_and_port(value):
+        return value
+    raise typer.BadParameter(f"{value!r} is not HOST:PORT or [IPV6]:PORT")
+
+
 def dial_address(value: str) -> str:
     """Checks what to connect to: as for listening, or a name that DNS resolves."""
     if _is_socket(value) or _is_host_and_port(value) or _is_dns(value):
@@ -79,7 +87,8 @@ def static_runner(value: str) -> tuple[str, str]:
         raise typer.BadParameter(
             f"{value!r} is not AUTHOR/NAME=ADDRESS, such as acme/helpdesk=127.0.0.1:7443"
         )
-    return match[1], dial_address(match[2])
+    dial_address(check_query(match[2]))
+    return match[1], match[2]
 
 
 def database_url(value: str) -> str:

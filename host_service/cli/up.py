@@ -1,7 +1,7 @@
 """`runmesh up`: run a host."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,13 +9,27 @@ from host_service.cli.database import BlobsOption
 from host_service.cli.failures import EXIT_FAILED, CommandError, tell
 from host_service.cli.options import (
     DataOption,
+    advertise_address,
     data_folder,
     database_url,
     http_address,
     listen_address,
     static_runner,
 )
+from host_service.cli.tls_options import (
+    RunnerCaOption,
+    RunnerCertOption,
+    RunnerKeyOption,
+    TlsCertOption,
+    TlsClientCaOption,
+    TlsKeyOption,
+    dial_defaults,
+    listen_files,
+)
 from host_service.settings import DEFAULT_GRPC_ADDRESS, DEFAULT_HTTP_ADDRESS
+
+if TYPE_CHECKING:
+    from host_service.certificates.files import ListenFiles
 
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -77,9 +91,13 @@ def up(
             metavar="AUTHOR/NAME=ADDRESS",
             envvar="RUNMESH_RUNNER",
             parser=static_runner,
-            help="A runner that somebody else runs; may be repeated.",
+            help="A runner that somebody else runs; may be repeated. ?ca=FILE&cert=FILE&key=FILE"
+            "&name=NAME may follow.",
         ),
     ] = None,
+    runner_ca: RunnerCaOption = None,
+    runner_cert: RunnerCertOption = None,
+    runner_key: RunnerKeyOption = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -88,6 +106,27 @@ def up(
             exists=True,
             dir_okay=False,
             help="A YAML file with agents, bindings and limits to have.",
+        ),
+    ] = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_client_ca: TlsClientCaOption = None,
+    dev_tls: Annotated[
+        bool,
+        typer.Option(
+            "--dev-tls",
+            envvar="RUNMESH_DEV_TLS",
+            help="TLS with a certificate of the data folder's own authority; made when needed.",
+        ),
+    ] = False,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            envvar="RUNMESH_ADVERTISE",
+            parser=advertise_address,
+            show_default=False,
+            help="Where runners on other machines reach this host.  [default: where it listens]",
         ),
     ] = None,
     insecure: Annotated[
@@ -114,6 +153,8 @@ def up(
     It runs until SIGTERM or Ctrl-C: then it takes nothing new, lets runs end, and leaves. The data
     folder tells the other commands where it listens.
     """
+    if dev_tls and (tls_cert or tls_key):
+        raise typer.BadParameter("--dev-tls makes a certificate: leave --tls-cert and --tls-key")
     from host_service.configuration import ConfigurationError
     from host_service.errors import StartupError
     from host_service.server import run_host
@@ -130,6 +171,11 @@ def up(
         static_runners=tuple(runner or ()),  # type: ignore[arg-type]
         config_file=config.absolute() if config else None,
         insecure=insecure,
+        tls=_development_files(data_folder(data), grpc, advertise or "", tls_client_ca)
+        if dev_tls
+        else listen_files(tls_cert, tls_key, tls_client_ca),
+        runner_tls=dial_defaults(runner_ca, runner_cert, runner_key),
+        advertise_address=advertise or "",
         log_level=log_level,
         quit_with_stdin=quit_with_stdin,
     )
@@ -141,3 +187,26 @@ def up(
                 tell(str(fault))
             return EXIT_FAILED
         raise CommandError(error.message, error.advice) from error
+
+
+def _development_files(
+    data: Path, grpc: str, advertise: str, client_ca: Path | None
+) -> "ListenFiles":
+    """What listeners show with `--dev-tls`, issued when there is none that will do."""
+    from dataclasses import replace
+
+    from host_service.certificates.authority import ensure_host_certificate
+    from host_service.certificates.errors import CertificateUnusable
+    from host_service.cli.certificate_folder import certificates_of, names_of_this_machine
+
+    named = [address.rpartition(":")[0].strip("[]") for address in (grpc, advertise)]
+    hosts = [*names_of_this_machine(), *(name for name in named if _is_one_host(name))]
+    try:
+        files = ensure_host_certificate(certificates_of(data), hosts)
+    except CertificateUnusable as error:
+        raise CommandError(error.message, error.advice) from error
+    return replace(files, client_ca=client_ca.absolute() if client_ca else None)
+
+
+def _is_one_host(name: str) -> bool:
+    return bool(name) and not name.startswith("unix") and name not in {"0.0.0.0", "::"}  # noqa: S104

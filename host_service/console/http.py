@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
 
 import uvicorn
@@ -22,9 +23,16 @@ class HttpServer:
     Args:
         listener: A socket that listens.
         readiness: Returns what is not ready, by name; empty when everything is.
+        context: TLS; None: there is none.
     """
 
-    def __init__(self, *, listener: socket.socket, readiness: Readiness) -> None:
+    def __init__(
+        self,
+        *,
+        listener: socket.socket,
+        readiness: Readiness,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         self._listener = listener
         config = uvicorn.Config(
             _application(readiness),
@@ -32,6 +40,7 @@ class HttpServer:
             lifespan="off",
             access_log=False,
             timeout_graceful_shutdown=1,
+            ssl_context_factory=_always(context) if context is not None else None,
         )
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
@@ -45,6 +54,12 @@ class HttpServer:
         self._server.should_exit = True
         if self._task is not None:
             await self._task
+
+
+def _always(
+    context: ssl.SSLContext,
+) -> Callable[[uvicorn.Config, Callable[[], ssl.SSLContext]], ssl.SSLContext]:
+    return lambda _config, _default: context
 
 
 class _Server(uvicorn.Server):

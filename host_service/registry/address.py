@@ -51,6 +51,11 @@ def is_plain_socket_path(path: str) -> bool:
     return _PLAIN_PATH.fullmatch(path) is not None
 
 
+def is_loopback_target(target: str) -> bool:
+    """Whether a gRPC target of TCP can only be on this machine."""
+    return _is_loopback(target.rpartition(":")[0].strip("[]"))
+
+
 def _socket_path(text: str) -> str:
     path = text.removeprefix("unix:")
     if path.startswith("//"):

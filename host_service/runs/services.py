@@ -13,6 +13,7 @@ from host_service.limits import Limits
 from host_service.registry.registry import Registry
 from host_service.registry.schemas import ConfigSchemas
 from host_service.runs.course import GrantTexts
+from host_service.runs.host_addresses import HostApiAddresses
 from host_service.telemetry import Telemetry
 from host_service.validation import Validator
 from stores import Stores
@@ -40,7 +41,7 @@ class RunServices:
         host_id: This host.
         host_incarnation: This start of it.
         host_version: Its version.
-        host_api_address: Where runners reach HostAPIService.
+        host_api_addresses: Where runners reach HostAPIService.
         shelf: Gives what the catalogue holds now.
         calls_on: What HostAPI calls of these runs work on; None: what the host works on.
         grant_texts: The texts of grants that runs have in common.
@@ -61,7 +62,7 @@ class RunServices:
     host_id: str
     host_incarnation: str
     host_version: str
-    host_api_address: str
+    host_api_addresses: HostApiAddresses
     shelf: Callable[[], Shelf] = Shelf
     calls_on: Stores | None = None
     grant_texts: GrantTexts = field(default_factory=GrantTexts)

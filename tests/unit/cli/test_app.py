@@ -13,8 +13,13 @@ from host_service.cli.app import run
 COMMANDS = {
     "up": {
         *("--data", "--grpc", "--http", "--database", "--blobs", "--plugins", "--runner"),
-        *("--config", "--insecure", "--log-level"),
+        *("--config", "--insecure", "--log-level", "--advertise"),
+        *("--tls-cert", "--tls-key", "--tls-client-ca", "--dev-tls"),
+        *("--runner-ca", "--runner-cert", "--runner-key"),
     },
+    "certs init": {"--replace", "--data"},
+    "certs issue": {"NAME", "--host", "--client", "--days", "--data"},
+    "certs show": {"NAME", "--json", "--data"},
     "chat": {"TEXT", "--agent", "--conversation", "--with-host", "--data", "--address"},
     "apply": {"--file", "--dry-run", "--json", "--data", "--address"},
     "runs list": {

@@ -16,6 +16,7 @@ from host_service.limits import Limits
 from host_service.registry import HostIdentity, Instance, Registry
 from host_service.registry.schemas import ConfigSchemas
 from host_service.runs.admission import Admission
+from host_service.runs.host_addresses import HostApiAddresses
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.services import RunServices
 from host_service.telemetry import Telemetry
@@ -57,7 +58,7 @@ async def services(stores: Stores, limits: Limits) -> AsyncIterator[RunServices]
         host_id="host",
         host_incarnation="start-1",
         host_version="0",
-        host_api_address="unix:/nowhere",
+        host_api_addresses=HostApiAddresses(socket="unix:/nowhere"),
     )
     await registry.close()
     telemetry.close()
