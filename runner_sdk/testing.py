@@ -261,13 +261,13 @@ def run_once(
         text: What was said. None: an event without text.
         manifest: As in StandInHost.
         answers: How the runner's calls to the host are answered, by name.
-        **circumstances: As in `StandInHost.start`.
+        **circumstances: As in `StandInHost.start`; which runner is known already.
     """
 
     async def run() -> RunOutcome:
         async with StandInHost(runner, manifest=manifest) as host:
             for method, answer in (answers or {}).items():
                 host.answer(method, answer)
-            return await host.run(text, **circumstances)
+            return await host.run(text, runner=runner.name, **circumstances)
 
     return asyncio.run(run())

@@ -23,6 +23,16 @@ def test_a_runners_test_needs_neither_async_nor_files_of_its_own() -> None:
     assert outcome.text == "hello"
 
 
+def test_a_runner_is_run_once_whatever_its_name() -> None:
+    @agent_runner(name="second")
+    async def second(ctx: RunContext) -> Result:
+        return ctx.reply("here")
+
+    outcome = run_once(second, manifest=Manifest.minimal("acme/test", "default", "second"))
+
+    assert outcome.text == "here"
+
+
 def test_a_run_can_be_given_answers_of_the_host() -> None:
     @agent_runner
     async def asks(ctx: RunContext) -> Result:
