@@ -28,6 +28,8 @@ from host_service.actions.desk import ActionDesk
 from host_service.admin import AdminServicer
 from host_service.admin_audit import AdminAudit
 from host_service.agents.directory import AgentDirectory
+from host_service.attach import AttachServicer
+from host_service.authorization.attach_tokens import AttachGrants
 from host_service.authorization.callers import CallerDirectory
 from host_service.authorization.tokens import RunTokens
 from host_service.caller_files import CallerFiles
@@ -44,6 +46,8 @@ from host_service.configuration import Configuration
 from host_service.console.http import HttpServer
 from host_service.data_folder import DataFolder, HostAddresses
 from host_service.discovery import DiscoveryServicer
+from host_service.environments.interpreters import interpreters_of
+from host_service.environments.shelf import EnvironmentShelf
 from host_service.errors import StartupError
 from host_service.gateway import GatewayServicer
 from host_service.grpc_serving import end_calls, make_health_servicer, register, say_serving
@@ -57,6 +61,7 @@ from host_service.logs import set_up_logging
 from host_service.pages import PageTokens
 from host_service.readiness import Readiness
 from host_service.refreshing import keep_refreshed
+from host_service.registry.attachments import Attachments
 from host_service.registry.channel import SERVER_OPTIONS
 from host_service.registry.errors import AddressInvalid
 from host_service.registry.records import FoundBy, HostIdentity
@@ -251,9 +256,10 @@ class _Builder:
         callers = CallerDirectory(keys=stores.keys, clock=now)
         await callers.reload()
         tokens = RunTokens(limits=self._limits)
+        grants = AttachGrants(tokens=stores.attach_tokens, clock=now)
         gate = Gate(audit=stores.audit, validator=self._validator, clock=now)
         edge = EdgeInterceptor(
-            authentication=Authentication(callers=callers, tokens=tokens, gate=gate),
+            authentication=Authentication(callers=callers, tokens=tokens, attach=grants, gate=gate),
             telemetry=self._telemetry,
         )
         server = grpc.aio.server(interceptors=(edge,), options=SERVER_OPTIONS)
@@ -279,7 +285,7 @@ class _Builder:
         register(
             server,
             gateway=self._gateway(orchestrator, stores),
-            admin=self._admin(directory, stores, callers, services, orchestrator, edge),
+            admin=self._admin(directory, stores, callers, services, orchestrator, edge, grants),
             discovery=DiscoveryServicer(registry=registry),
             host_api=HostAPIServicer(
                 gate=gate,
@@ -287,6 +293,13 @@ class _Builder:
                 over=lambda others: self._capabilities(
                     others, orchestrator, texts_in=stores.artifacts
                 ),
+            ),
+            attach=AttachServicer(
+                attachments=self._attachments,
+                grants=grants,
+                check=self._check,
+                audit=stores.audit,
+                clock=now,
             ),
             health_servicer=health_servicer,
         )
@@ -311,6 +324,11 @@ class _Builder:
             remembered_sessions=self._limits.remembered_sessions,
         )
         self._stack.push_async_callback(registry.close)
+        self._attachments = Attachments(
+            registry=registry,
+            initial_credit=self._limits.attach_credit_results,
+            expected_seconds=self._limits.instance_wait_seconds,
+        )
         static = StaticRunners(
             registry=registry, insecure=self._settings.insecure, tls=self._tls.dialling
         )
@@ -321,6 +339,7 @@ class _Builder:
             registry=registry,
             folders=[*shipped, self._folder.plugins, *self._settings.plugin_folders],
             runtime_folder=self._folder.path / "plugin-homes",
+            find_interpreter=interpreters_of(EnvironmentShelf(self._folder.path)),
             sockets=self._sockets,
         )
         self._stack.push_async_callback(supervisor.stop)
@@ -448,8 +467,11 @@ class _Builder:
         services: RunServices,
         orchestrator: Orchestrator,
         edge: EdgeInterceptor,
+        grants: AttachGrants,
     ) -> AdminServicer:
         return AdminServicer(
+            grants=grants,
+            attachments=self._attachments,
             directory=directory,
             secrets=stores.secrets,
             audit=AdminAudit(audit=stores.audit, clock=now),
@@ -538,6 +560,8 @@ class _Builder:
         await recovery.recover()
         await server.start()
         self._stack.push_async_callback(end_calls, server, edge)
+        # Behind the grace of their runs, and ahead of the end of all calls: they are told why.
+        self._stack.push_async_callback(self._attachments.close)
         lease = asyncio.create_task(recovery.keep(self._lost.set))
         self._stack.callback(lease.cancel)
         self._stack.push_async_callback(

@@ -7,6 +7,7 @@ from host_service.environments.errors import (
     RequirementsInvalid,
     SdkUnavailable,
 )
+from host_service.environments.interpreters import interpreters_of
 from host_service.environments.requirements import Requirements
 from host_service.environments.shelf import (
     Environment,
@@ -26,4 +27,5 @@ __all__ = [
     "RequirementsInvalid",
     "SdkUnavailable",
     "build",
+    "interpreters_of",
 ]

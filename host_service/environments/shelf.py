@@ -62,20 +62,6 @@ class Environment:
             return True
         return (self.folder / DESCRIPTION_NAME).is_file() and os.access(self.python, os.X_OK)
 
-    def variables(self, path: str) -> dict[str, str]:
-        """What a process in it has in its environment beside what it has anyway.
-
-        Args:
-            path: The `PATH` that it would have.
-        """
-        if self.folder is None:
-            return {}
-        programs = str(self.folder / "bin")
-        return {
-            "PATH": f"{programs}{os.pathsep}{path}" if path else programs,
-            "VIRTUAL_ENV": str(self.folder),
-        }
-
 
 HOSTS_OWN = Environment(Path(sys.executable))
 
@@ -192,7 +178,8 @@ class EnvironmentShelf:
         self.folder.chmod(0o700)
         with self._building() as lock:
             if _take(lock, fcntl.LOCK_EX):
-                self._sweep()
+                self._sweep(BUILD_PREFIX)
+                self._sweep(_REMOVING_PREFIX)
             fcntl.flock(lock, fcntl.LOCK_SH)
             folder = Path(tempfile.mkdtemp(prefix=BUILD_PREFIX, dir=self.folder))
             try:
@@ -207,7 +194,7 @@ class EnvironmentShelf:
         (made / _LOCK_NAME).touch(0o600)
         if environment.folder.is_dir() and not environment.is_ready:
             # Its Python is gone, such as one of a system that was renewed: nobody can run in it.
-            self._discard(environment.folder)
+            self._set_aside(environment.folder)
         try:
             made.rename(environment.folder)
         except OSError:
@@ -239,12 +226,14 @@ class EnvironmentShelf:
                 continue
             with contextlib.suppress(FileNotFoundError), _opened(folder / _LOCK_NAME) as lock:
                 if _take(lock, fcntl.LOCK_EX):
-                    self._discard(folder)
+                    # Removed when the lock is let go: who waits for it shall not wait for that.
+                    self._set_aside(folder)
                     removed.append(each)
         if self.folder.is_dir():
+            self._sweep(_REMOVING_PREFIX)
             with self._building() as lock:
                 if _take(lock, fcntl.LOCK_EX):
-                    self._sweep()
+                    self._sweep(BUILD_PREFIX)
         return removed
 
     def remove_wheels(self) -> int:
@@ -295,16 +284,14 @@ class EnvironmentShelf:
             in_use=in_use,
         )
 
-    def _discard(self, folder: Path) -> None:
+    def _set_aside(self, folder: Path) -> None:
         aside = self.folder / f"{_REMOVING_PREFIX}{folder.name}-{os.getpid()}-{time.time_ns()}"
         with contextlib.suppress(FileNotFoundError):
             folder.rename(aside)
-            shutil.rmtree(aside, ignore_errors=True)
 
-    def _sweep(self) -> None:
-        for prefix in (BUILD_PREFIX, _REMOVING_PREFIX):
-            for left in self.folder.glob(f"{prefix}*"):
-                shutil.rmtree(left, ignore_errors=True)
+    def _sweep(self, prefix: str) -> None:
+        for left in self.folder.glob(f"{prefix}*"):
+            shutil.rmtree(left, ignore_errors=True)
 
     @contextlib.contextmanager
     def _building(self) -> Iterator[int]:

@@ -4,10 +4,11 @@ SupervisorError
 ├── ManifestInvalid      a plugin folder's manifest breaks rules; carries each of them
 ├── SocketPathTooLong    no folder in which a unix socket's path would be short enough
 └── PluginFailed         a process that could not be started, ended, or did not become ready
-    ├── FolderMissing    its working directory is not there
-    ├── CommandMissing   its command is not there
-    ├── CommandUnusable  its command is there and cannot be run
-    └── ProcessEnded     it ran, and ended by itself
+    ├── FolderMissing       its working directory is not there
+    ├── CommandMissing      its command is not there
+    ├── CommandUnusable     its command is there and cannot be run
+    ├── EnvironmentMissing  its Python environment is not built
+    └── ProcessEnded        it ran, and ended by itself
 """
 
 from collections.abc import Sequence
@@ -65,6 +66,13 @@ class CommandMissing(PluginFailed):
 
 class CommandUnusable(PluginFailed):
     """The command of a process is there and cannot be run."""
+
+
+class EnvironmentMissing(PluginFailed):
+    """The environment that a plugin asks for is not built, or cannot be; the text says what to do.
+
+    Trying again changes nothing before somebody builds it.
+    """
 
 
 class ProcessEnded(PluginFailed):

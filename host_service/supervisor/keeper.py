@@ -11,7 +11,6 @@ start --> serving --> over --> pause --> start ...
 import asyncio
 import contextlib
 import logging
-import sys
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +25,13 @@ from host_service.registry import (
 )
 from host_service.supervisor.child import Launch
 from host_service.supervisor.environment import ChildPolicy, PrivateFolders, child_environment
-from host_service.supervisor.errors import PluginFailed
+from host_service.supervisor.errors import EnvironmentMissing, PluginFailed
 from host_service.supervisor.folders import tree_stamp
+from host_service.supervisor.interpreter import (
+    HOSTS_INTERPRETER,
+    FindInterpreter,
+    Interpreter,
+)
 from host_service.supervisor.manifest import PluginManifest, PythonModule
 from host_service.supervisor.plugin_process import PluginProcess
 from host_service.supervisor.restart import CrashHistory, RestartPolicy
@@ -48,6 +52,7 @@ class Surroundings:
         private_base: Below it each plugin has its private folders.
         policy: What plugins may have.
         restart: When they are started again.
+        find_interpreter: Which Python a plugin runs in.
     """
 
     registry: Registry
@@ -55,6 +60,7 @@ class Surroundings:
     private_base: Path
     policy: ChildPolicy
     restart: RestartPolicy
+    find_interpreter: FindInterpreter
 
 
 class PluginKeeper:
@@ -132,7 +138,14 @@ class PluginKeeper:
         )
         process: PluginProcess | None = None
         try:
-            process = await PluginProcess.start(self._launch(instance), instance, self._registry)
+            # In a thread: the plugin may bring large wheels, which its environment depends on.
+            interpreter = await asyncio.to_thread(self._interpreter)
+            process = await PluginProcess.start(
+                self._launch(instance, interpreter),
+                instance,
+                self._registry,
+                release=interpreter.hold(),
+            )
             await self._unless_asked(process.come_up(self._around.restart.ready_timeout_seconds))
         except (PluginFailed, PluginRefused, PluginIncompatible, OSError, _AskedAgain) as error:
             return error
@@ -208,7 +221,7 @@ class PluginKeeper:
 
     async def _pause(self, instance: Instance, failure: Exception) -> None:
         """Waits until the next start is due, and says meanwhile why nothing runs."""
-        if isinstance(failure, PluginRefused | PluginIncompatible):
+        if isinstance(failure, PluginRefused | PluginIncompatible | EnvironmentMissing):
             await self._hold(instance, failure)
             return
         now = asyncio.get_running_loop().time()
@@ -224,17 +237,31 @@ class PluginKeeper:
             self._history.clear()
 
     async def _hold(self, instance: Instance, failure: Exception) -> None:
-        """Waits until a file of the plugin changes, or somebody asks for another try."""
+        """Waits until a file or the environment changes, or somebody asks for another try."""
         self._registry.lose(instance, _state_after(failure), str(failure))
         await _first_of(self._again.wait(), self._file_changed())
         self._history.clear()
 
     async def _file_changed(self) -> None:
-        before = await asyncio.to_thread(tree_stamp, self.manifest.folder)
+        before = await asyncio.to_thread(self._look)
         while True:
             await asyncio.sleep(_CHANGE_LOOK_SECONDS)
-            if await asyncio.to_thread(tree_stamp, self.manifest.folder) != before:
+            if await asyncio.to_thread(self._look) != before:
                 return
+
+    def _look(self) -> tuple[int, bool]:
+        """What changes when a file does, or when the environment is built that was missing."""
+        folder = self.manifest.folder
+        try:
+            is_there = self._interpreter().python.exists()
+        except EnvironmentMissing:
+            is_there = False
+        return tree_stamp(folder), is_there
+
+    def _interpreter(self) -> Interpreter:
+        if isinstance(self.manifest.run, PythonModule):
+            return self._around.find_interpreter(self.manifest.folder)
+        return HOSTS_INTERPRETER
 
     async def _end(self) -> None:
         """Ends whatever runs, all at once."""
@@ -247,23 +274,24 @@ class PluginKeeper:
             self._registry.remove(self._failed)
         await asyncio.gather(*self._leaving, return_exceptions=True)
 
-    def _launch(self, instance: Instance) -> Launch:
+    def _launch(self, instance: Instance, interpreter: Interpreter) -> Launch:
         manifest = self.manifest
         run = manifest.run
         limits = manifest.limits.within(self._around.policy.limits)
         if limits.cpu is not None:
             _log.warning("%s: a limit of processors is not enforced here", manifest.plugin_id)
-        python = (sys.executable, "-u", "-m")
+        python = (str(interpreter.python), "-u", "-m")
+        environment = child_environment(
+            manifest,
+            listen=instance.address,
+            folders=PrivateFolders.within(self._around.private_base, manifest.plugin_id),
+            policy=self._around.policy,
+        )
         return Launch(
             plugin_id=manifest.plugin_id,
             command=(*python, run.module) if isinstance(run, PythonModule) else run.words,
             folder=manifest.folder,
-            environment=child_environment(
-                manifest,
-                listen=instance.address,
-                folders=PrivateFolders.within(self._around.private_base, manifest.plugin_id),
-                policy=self._around.policy,
-            ),
+            environment=interpreter.complete(environment),
             limits=limits,
         )
 

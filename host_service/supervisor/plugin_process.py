@@ -6,7 +6,7 @@ start --> comes up --> serves --> over: it ended, or nobody listens there any mo
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -33,31 +33,57 @@ class PluginProcess:
         child: The process.
         instance: What the registry lists for it.
         registry: Where it is listed.
+        release: Called when nothing of the process is left.
 
     Attributes:
         over: Done when it is of no more use: why. Its instance is lost by then if its process
             ended; the runs of one that only stopped listening have ended.
     """
 
-    def __init__(self, child: Child, instance: Instance, registry: Registry) -> None:
+    def __init__(
+        self,
+        child: Child,
+        instance: Instance,
+        registry: Registry,
+        *,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
         self.instance = instance
         self._child = child
         self._registry = registry
+        self._release = release
         self.over: asyncio.Task[PluginFailed] = asyncio.create_task(
             self._watch(), name=f"watch {instance.plugin_id}"
         )
 
     @classmethod
-    async def start(cls, launch: Launch, instance: Instance, registry: Registry) -> "PluginProcess":
+    async def start(
+        cls,
+        launch: Launch,
+        instance: Instance,
+        registry: Registry,
+        *,
+        release: Callable[[], None] = lambda: None,
+    ) -> "PluginProcess":
         """Starts the process; it is not ready yet.
+
+        Args:
+            launch: What to start.
+            instance: What the registry lists for it.
+            registry: Where it is listed.
+            release: Called when nothing of the process is left, or it could not be started.
 
         Raises:
             PluginFailed: It could not be started.
             OSError: Likewise.
         """
-        child = await Child.start(launch)
+        try:
+            child = await Child.start(launch)
+        except BaseException:
+            release()
+            raise
         registry.process_started(instance, child.process_id)
-        return cls(child, instance, registry)
+        return cls(child, instance, registry, release=release)
 
     async def come_up(self, timeout_seconds: float) -> None:
         """Returns once it serves.
@@ -83,7 +109,10 @@ class PluginProcess:
             self.over.cancel()
         if not self._child.ended.done():
             self._registry.drain(self.instance, "it is being stopped")
-        await self._child.stop(grace_seconds)
+        try:
+            await self._child.stop(grace_seconds)
+        finally:
+            self._release()
 
     async def _watch(self) -> PluginFailed:
         """Waits until it is of no more use, and returns why."""

@@ -9,6 +9,7 @@ from host_service.registry import Registry
 from host_service.supervisor.environment import ChildPolicy
 from host_service.supervisor.errors import ManifestInvalid
 from host_service.supervisor.folders import PluginFolders
+from host_service.supervisor.interpreter import FindInterpreter, hosts_interpreter
 from host_service.supervisor.keeper import PluginKeeper, Surroundings
 from host_service.supervisor.manifest import PluginManifest
 from host_service.supervisor.restart import RestartPolicy
@@ -30,6 +31,7 @@ class Supervisor:
         disabled: Ids of plugins that are not started.
         policy: What plugins may have of the host.
         restart: When they are started again.
+        find_interpreter: Which Python a plugin runs in; by default the host's own.
         sockets: Where they listen; None: a new private folder, removed when the supervisor stops.
     """
 
@@ -42,6 +44,7 @@ class Supervisor:
         disabled: Iterable[str] = (),
         policy: ChildPolicy | None = None,
         restart: RestartPolicy | None = None,
+        find_interpreter: FindInterpreter = hosts_interpreter,
         sockets: SocketFolder | None = None,
     ) -> None:
         self._registry = registry
@@ -50,6 +53,7 @@ class Supervisor:
         self._disabled = frozenset(disabled)
         self._policy = policy or ChildPolicy()
         self._restart = restart or RestartPolicy()
+        self._find_interpreter = find_interpreter
         self._own_sockets = sockets is None
         self._sockets = sockets
         self._keepers: dict[str, PluginKeeper] = {}
@@ -72,6 +76,7 @@ class Supervisor:
             private_base=self._runtime_folder,
             policy=self._policy,
             restart=self._restart,
+            find_interpreter=self._find_interpreter,
         )
         self._surroundings = surroundings
         await self._apply(surroundings)
