@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from runmesh.v1 import event_pb2
@@ -10,6 +11,7 @@ from host_service.agents.agent import Agent
 from host_service.agents.directory import AgentDirectory
 from host_service.agents.follow_up import FollowUp, choose
 from host_service.agents.kept import KeptAgents, Restored, restore
+from host_service.authorization.policy import Allowance
 from host_service.errors import HostError, NoBinding, SessionBusy
 from host_service.identity import join_key, new_id
 from host_service.runs.admission import Admission
@@ -38,6 +40,7 @@ class Entry:
         admission: How many runs may go at once.
         sessions: The order of runs within each session.
         deliveries: Recognises events that come again.
+        active: The runs that have not ended, by id.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Entry:
         admission: Admission,
         sessions: Sessions,
         deliveries: Deliveries,
+        active: Mapping[str, ActiveRun],
     ) -> None:
         self._stores = stores
         self._directory = directory
@@ -56,6 +60,7 @@ class Entry:
         self._admission = admission
         self._sessions = sessions
         self._deliveries = deliveries
+        self._active = active
         self._kept = KeptAgents(schema_of=services.schemas.of)
 
     async def admit(self, event: Event, *, agent_id: str, follow_up: str) -> ActiveRun | RunRecord:
@@ -116,7 +121,7 @@ class Entry:
         ahead = self._sessions.line(key)
         if choice is FollowUp.REJECT and ahead:
             raise _busy(ahead[0])
-        steered_into = ahead[0].run_id if choice is FollowUp.STEER and ahead else None
+        steered_into = self._target(event, ahead[0]) if choice is FollowUp.STEER and ahead else None
         record = self._new_record(event, agent, chosen_by, key, steered_into)
         turn = self._sessions.enter(
             key,
@@ -145,6 +150,24 @@ class Entry:
             run.abandon()
             raise
         return run
+
+    def _target(self, event: Event, ahead: Turn) -> str | None:
+        """Return the run that an event is handed to; None where that would lend it rights.
+
+        A run's rights are those of its own event. What another actor says, of whom the workspace's
+        policy thinks otherwise, waits for a run of its own.
+        """
+        run = self._active.get(ahead.run_id)
+        if run is None or self._limits_of(run.event) != self._limits_of(event):
+            return None
+        return run.run_id
+
+    def _limits_of(self, event: Event) -> Sequence[tuple[str, Allowance]]:
+        envelope = event.envelope
+        policy = self._services.shelf().policies.get(envelope.workspace_id)
+        if policy is None:
+            return ()
+        return tuple(policy.limits(bot=envelope.bot_id, actor_id=envelope.actor.id))
 
     def _new_record(
         self,

@@ -79,6 +79,7 @@ class Orchestrator:
         self._admission = admission
         self._sessions = Sessions()
         self._deliveries = Deliveries(events=stores.events, ledger=stores.ledger)
+        self._active: dict[str, ActiveRun] = {}
         self._entry = Entry(
             stores=stores,
             directory=directory,
@@ -86,8 +87,8 @@ class Orchestrator:
             admission=admission,
             sessions=self._sessions,
             deliveries=self._deliveries,
+            active=self._active,
         )
-        self._active: dict[str, ActiveRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from runmesh.v1 import run_pb2
+from runmesh.v1 import event_pb2, run_pb2
 
 from host_service.agents.directory import AgentDirectory
+from host_service.authorization.policy import Allowance, WorkspacePolicy
+from host_service.catalogue.shelf import Shelf
 from host_service.errors import InvalidArgument, Overloaded, SessionBusy
 from host_service.limits import Limits
 from host_service.registry import InstanceState
@@ -507,6 +509,32 @@ async def test_message_is_answered_with_the_run_it_was_handed_to_though_that_end
     desk.let_go("a")
     assert (await outcome(second))[1].run_id == first.run.run_id
     await outcome(first)
+    await check_idle(orchestrator, services)
+
+
+async def test_message_of_somebody_who_may_do_less_borrows_no_rights_of_the_run_under_way(
+    orchestrator: Orchestrator, serving: ServeScript, services: RunServices, desk: Desk
+) -> None:
+    policy = WorkspacePolicy(id="acme", actors=(("bob", Allowance(actions=frozenset())),))
+    shelf = Shelf(policies={"acme": policy})
+    orchestrator._entry._services = replace(services, shelf=lambda: shelf)
+    await serving(desk.script, steering=True)
+    first = await start(orchestrator, said("a"), "steer")
+    await desk.has_begun("a")
+    by = {
+        name: await start(
+            orchestrator, said(name, actor=event_pb2.Actor(type="user", id=name)), "steer"
+        )
+        for name in ("ann", "bob", "eve")
+    }
+    answers = {name: started.run.run_id for name, started in by.items()}
+    # Nobody limits ann or eve; bob's message waits for a run with his own rights.
+    assert answers["ann"] == answers["eve"] == first.run.run_id
+    assert answers["bob"] == by["bob"].own_run_id
+    desk.let_go("a", *by)
+    for started in by.values():
+        assert (await ended(orchestrator, started)).status is RunStatus.COMPLETED
+    assert desk.began == ["a", "ann", "bob", "eve"]
     await check_idle(orchestrator, services)
 
 
