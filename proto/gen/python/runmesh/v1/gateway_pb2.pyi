@@ -70,7 +70,8 @@ class _FollowUpEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FollowUp.Val
     FOLLOW_UP_STEER: _FollowUp.ValueType  # 3
     """It is handed to the active run, which answers it: the call that brought it is answered with that run and its results from
     then on. Its own run ends when it was taken up, with `steered_into` set; what was not taken up by the end of the
-    active run goes as a run of its own. Needs the capability `steering`.
+    active run goes as a run of its own. A message of an actor whom the workspace's policy limits otherwise waits for its turn
+    instead. Needs the capability `steering`.
     """
     FOLLOW_UP_INTERRUPT: _FollowUp.ValueType  # 4
     """What is under way is interrupted; this one starts when that has ended. So are earlier messages that came to interrupt
@@ -94,7 +95,8 @@ FOLLOW_UP_PARALLEL: FollowUp.ValueType  # 2
 FOLLOW_UP_STEER: FollowUp.ValueType  # 3
 """It is handed to the active run, which answers it: the call that brought it is answered with that run and its results from
 then on. Its own run ends when it was taken up, with `steered_into` set; what was not taken up by the end of the
-active run goes as a run of its own. Needs the capability `steering`.
+active run goes as a run of its own. A message of an actor whom the workspace's policy limits otherwise waits for its turn
+instead. Needs the capability `steering`.
 """
 FOLLOW_UP_INTERRUPT: FollowUp.ValueType  # 4
 """What is under way is interrupted; this one starts when that has ended. So are earlier messages that came to interrupt
