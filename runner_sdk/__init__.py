@@ -15,7 +15,7 @@
         serve(answer)
 """
 
-from runner_sdk._listen import Tls
+from runner_sdk._tls import Tls
 from runner_sdk.context import RunContext
 from runner_sdk.errors import HostCallError, ManifestError, RunFailure, SdkError
 from runner_sdk.host import HostClient

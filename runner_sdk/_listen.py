@@ -1,4 +1,4 @@
-"""Where a runner listens: which addresses it may use, and with what credentials."""
+"""Where a runner listens: which addresses it may use."""
 
 import ipaddress
 import os
@@ -6,10 +6,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-
-import grpc
 
 from runner_sdk.errors import ServeError
 
@@ -18,42 +15,6 @@ _ANY_FREE_PORT = "127.0.0.1:0"
 # What sockaddr_un holds, its closing zero left out.
 _PATH_BYTES = 103 if sys.platform == "darwin" else 107
 _TCP_SCHEMES = ("dns:///", "dns:", "ipv4:", "ipv6:")
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Certificates, as paths of PEM files.
-
-    Attributes:
-        certificate: The runner's certificate, with its chain.
-        key: The certificate's private key.
-        client_ca: Who signs the hosts' certificates. With it, only hosts that show one may call.
-        host_ca: Who signs the certificate of the host's own server. With it, calls to the host use
-            TLS and show the runner's certificate.
-    """
-
-    certificate: Path
-    key: Path
-    client_ca: Path | None = None
-    host_ca: Path | None = None
-
-    def server_credentials(self) -> grpc.ServerCredentials:
-        """Returns what the runner's server is opened with."""
-        return grpc.ssl_server_credentials(
-            [(_pem(self.key, "key"), _pem(self.certificate, "certificate"))],
-            root_certificates=_pem(self.client_ca, "client_ca") if self.client_ca else None,
-            require_client_auth=self.client_ca is not None,
-        )
-
-    def host_credentials(self) -> grpc.ChannelCredentials | None:
-        """Returns what channels to hosts are opened with; None: without TLS."""
-        if self.host_ca is None:
-            return None
-        return grpc.ssl_channel_credentials(
-            root_certificates=_pem(self.host_ca, "host_ca"),
-            private_key=_pem(self.key, "key"),
-            certificate_chain=_pem(self.certificate, "certificate"),
-        )
 
 
 def listen_address(listen: str | None, *, tls: bool) -> str:
@@ -107,10 +68,3 @@ def _check_path(path: str, source: str) -> None:
         )
     if not Path(path).is_absolute():
         raise ServeError(f"{source}: the socket path {path!r} must be absolute")
-
-
-def _pem(path: Path, name: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ServeError(f"tls.{name}: {path} cannot be read: {error.strerror}") from error

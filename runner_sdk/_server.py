@@ -16,8 +16,9 @@ from grpc_reflection.v1alpha import reflection
 from runmesh.v1 import discovery_pb2, run_pb2
 
 import runner_sdk
-from runner_sdk._listen import Tls, listen_address, private_files
+from runner_sdk._listen import listen_address, private_files
 from runner_sdk._servicer import DiscoveryServicer, Identity, RunServicer, Served
+from runner_sdk._tls import Tls
 from runner_sdk._transport import Channels, server_options
 from runner_sdk.errors import ManifestError, ServeError
 from runner_sdk.manifest import Manifest
@@ -46,8 +47,9 @@ class RunnerServer:
         tls: Tls | None = None,
         max_concurrent_runs: int = 0,
     ) -> None:
+        tls = tls or Tls.from_environment()
         self._tls = tls
-        self._listen = listen_address(listen, tls=tls is not None)
+        self._listen = listen_address(listen, tls=tls is not None and tls.can_listen)
         self.manifest = _manifest_of(runners, manifest)
         served = _match(runners, self.manifest)
         self._channels = Channels(tls.host_credentials() if tls else None)
@@ -84,7 +86,7 @@ class RunnerServer:
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         try:
             with private_files():
-                if self._tls is not None:
+                if self._tls and self._tls.can_listen and not self._listen.startswith("unix:"):
                     credentials = self._tls.server_credentials()
                     port = server.add_secure_port(self._listen, credentials)
                 else:

@@ -1,5 +1,6 @@
 """How the SDK speaks gRPC: options of servers and channels, and the channels to hosts."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from grpc import aio
 
 from runner_sdk._listen import is_private
+from runner_sdk._tls import Fresh
 
 MESSAGE_BYTES = 16 * 1024 * 1024
 """The transport's limit. The contract's own limits lie below it, so that ours answer first."""
@@ -48,20 +50,28 @@ def channel_options(address: str) -> Options:
 
 
 class Channels:
-    """The channels to hosts, one for each address, opened when first needed, and their calls."""
+    """The channels to hosts, one for each address, opened when first needed, and their calls.
 
-    def __init__(self, credentials: grpc.ChannelCredentials | None = None) -> None:
+    Args:
+        credentials: What channels over TCP trust and show; None: they have no TLS.
+    """
+
+    def __init__(self, credentials: Fresh[grpc.ChannelCredentials] | None = None) -> None:
         self._credentials = credentials
+        self._version = credentials.version if credentials else 0
         self._channels: dict[str, aio.Channel] = {}
         self._calls: dict[tuple[str, str], Any] = {}
+        self._retired: list[aio.Channel] = []
+        self._closing: set[asyncio.Task[None]] = set()
 
     def to(self, address: str) -> aio.Channel:
         """Returns the channel to a host."""
+        self._renew()
         channel = self._channels.get(address)
         if channel is None:
             options = channel_options(address)
-            if self._credentials is not None:
-                channel = aio.secure_channel(address, self._credentials, options=options)
+            if self._credentials is not None and not address.startswith("unix:"):
+                channel = aio.secure_channel(address, self._credentials.value, options=options)
             else:
                 channel = aio.insecure_channel(address, options=options)
             self._channels[address] = channel
@@ -71,8 +81,29 @@ class Channels:
         """Returns whether nobody can listen in on the channel to an address."""
         return self._credentials is not None or is_private(address)
 
+    def _renew(self) -> None:
+        """Opens new channels from now on, when what they are opened with has changed.
+
+        What is under way on the old ones goes on: they are closed with all others, or when the
+        certificates change once more.
+        """
+        if self._credentials is None:
+            return
+        self._credentials.look()
+        if self._credentials.version == self._version:
+            return
+        self._version = self._credentials.version
+        for channel in self._retired:
+            closing = asyncio.create_task(channel.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        self._retired = list(self._channels.values())
+        self._channels.clear()
+        self._calls.clear()
+
     def call(self, address: str, method: MethodDescriptor) -> Any:
         """Returns what makes calls of one method at an address."""
+        self._renew()
         key = (address, method.full_name)
         call = self._calls.get(key)
         if call is None:
@@ -94,6 +125,7 @@ class Channels:
     async def close(self) -> None:
         """Closes all channels; calls under way on them fail."""
         self._calls.clear()
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
+        channels = [*self._channels.values(), *self._retired]
+        self._channels, self._retired = {}, []
+        for channel in channels:
             await channel.close()

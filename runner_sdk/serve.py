@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from runner_sdk._listen import Tls
 from runner_sdk._parent import ParentWatch
 from runner_sdk._server import RunnerServer
+from runner_sdk._tls import Tls
 from runner_sdk.errors import SdkError
 from runner_sdk.manifest import Manifest
 from runner_sdk.runner import AgentRunner
@@ -46,7 +46,9 @@ def serve(
             one above the first runner's source file.
         listen: `host:port` or `unix:/path`. By default what the host put into `RUNMESH_LISTEN`, and
             without a host any free port of 127.0.0.1.
-        tls: Certificates. Without them only this machine can be listened to.
+        tls: Certificates. By default those that `RUNMESH_TLS_CERT`, `RUNMESH_TLS_KEY`,
+            `RUNMESH_TLS_CLIENT_CA` and `RUNMESH_TLS_HOST_CA` name. Without them only this machine
+            can be listened to. A unix socket has no TLS.
         max_concurrent_runs: How many runs the process takes at once. 0: as many as come.
         grace_seconds: How long runs under way have to end. By default 30 s, and 4 s under a host,
             which gives 5 s to the process.

@@ -147,12 +147,20 @@ class HostCalls:
         return self._starter(found)(**self._options(method, timeout_seconds, None))
 
     def _starter(self, method: Any) -> Any:
+        if not self._access.address:
+            raise HostUnavailable(
+                method=method.name,
+                reason="UNAVAILABLE",
+                message="the host has no address that this runner could reach: it is to be started "
+                "with --advertise HOST:PORT",
+            )
         if not self._channels.are_private(self._access.address):
             raise HostUnavailable(
                 method=method.name,
                 reason="UNAVAILABLE",
                 message=f"host_access.address {self._access.address!r} is on another machine, and "
-                "the run's tokens would travel in the clear: give serve(tls=...) a host_ca",
+                "the run's tokens would travel in the clear: give serve(tls=...) a host_ca, "
+                "or set RUNMESH_TLS_HOST_CA",
             )
         return self._channels.call(self._access.address, method)
 
