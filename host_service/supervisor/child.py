@@ -88,14 +88,14 @@ class Child:
     Args:
         launch: What was started.
         pipes: The guardian, and this side of its pipes.
+        budget: How much of what it prints goes to the log.
 
     Attributes:
         ended: Done when the process itself has ended; what it started may still be about to.
     """
 
-    def __init__(self, launch: Launch, pipes: "_Pipes") -> None:
+    def __init__(self, launch: Launch, pipes: "_Pipes", budget: LineBudget) -> None:
         loop = asyncio.get_running_loop()
-        budget = LineBudget()
         self._launch = launch
         self._pipes = pipes
         self._outputs = {
@@ -115,8 +115,13 @@ class Child:
         loop.add_reader(pipes.status, self._read_status)
 
     @classmethod
-    async def start(cls, launch: Launch) -> "Child":
+    async def start(cls, launch: Launch, *, budget: LineBudget | None = None) -> "Child":
         """Starts the process.
+
+        Args:
+            launch: What to start.
+            budget: How much of what it prints goes to the log; None: as much as one of many
+                plugins may have.
 
         Raises:
             FolderMissing: Its working directory is not there.
@@ -133,7 +138,7 @@ class Child:
             raise
         except (OSError, ValueError) as error:
             raise PluginFailed(f"its guardian could not be started: {error}") from error
-        child = cls(launch, pipes)
+        child = cls(launch, pipes, budget or LineBudget())
         try:
             # Shielded: the future is also this object's own memory of what was started.
             await asyncio.shield(child._started)
