@@ -20,6 +20,8 @@ PACKAGES = ("host_service", "runner_sdk", "stores")
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"host_service.__main__", "host_service.cli"}),
     frozenset({"host_service.testing"}),
+    # Plays a host towards runners, and is none: it builds nothing of the real one.
+    frozenset({"host_service.conformance"}),
     frozenset({"host_service.server"}),
     # What the root builds with: the server's registrations, and what happens once at a start.
     frozenset(
@@ -34,6 +36,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {
             "host_service.admin",
+            "host_service.admin_attach",
             "host_service.admin_audit",
             "host_service.admin_actions",
             "host_service.admin_catalogue",

@@ -21,6 +21,10 @@ COMMANDS = {
     "certs issue": {"NAME", "--host", "--client", "--days", "--data"},
     "certs show": {"NAME", "--json", "--data"},
     "chat": {"TEXT", "--agent", "--conversation", "--with-host", "--data", "--address"},
+    "conformance": {
+        *("ADDRESS", "--plugin", "--runner", "--expect", "--config", "--slow-config", "--echo"),
+        *("--only", "--skip", "--junit", "--json", "--list", "--insecure"),
+    },
     "apply": {"--file", "--dry-run", "--json", "--data", "--address"},
     "runs list": {
         *("--agent", "--conversation", "--status", "--limit", "--json", "--data", "--address"),

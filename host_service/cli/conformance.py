@@ -1,0 +1,220 @@
+"""`runmesh conformance`: plays the host against a runner, and says what is wrong with it."""
+
+import json as json_module
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, CommandError, visible
+from host_service.cli.options import dial_address, is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from host_service.conformance import Options, Outcome, Report
+
+_COLOURS = {"ok": typer.colors.GREEN, "failed": typer.colors.RED, "skipped": typer.colors.YELLOW}
+_NAME_WIDTH = 28
+
+
+def add_to(application: typer.Typer) -> None:
+    """Adds the command to the application."""
+    application.command()(conformance)
+
+
+def _json_object(value: str) -> dict[str, Any]:
+    try:
+        parsed = json_module.loads(value)
+    except ValueError as error:
+        raise typer.BadParameter(f"{value!r} is not JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise typer.BadParameter(f"{value!r} is not a JSON object")
+    return parsed
+
+
+def conformance(
+    address: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ADDRESS",
+            parser=dial_address,
+            help="Where the runner listens: HOST:PORT or unix:/path.",
+        ),
+    ] = None,
+    plugin: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Start the plugin in this folder, as a host does, and end it."
+        ),
+    ] = None,
+    runner: Annotated[
+        str, typer.Option(metavar="NAME", help="Which of its runners.  [default: the first]")
+    ] = "",
+    expect: Annotated[
+        str,
+        typer.Option(metavar="AUTHOR/NAME", help="The plugin id that the process must name."),
+    ] = "",
+    config: Annotated[
+        Any,
+        typer.Option(
+            metavar="JSON",
+            parser=_json_object,
+            help="Configuration of its runs, over its manifest's defaults.",
+        ),
+    ] = None,
+    slow_config: Annotated[
+        Any,
+        typer.Option(
+            metavar="JSON",
+            parser=_json_object,
+            help="Configuration with which a run lasts half a minute: to test cancelling.",
+        ),
+    ] = None,
+    echo: Annotated[
+        bool, typer.Option("--echo", help="It answers each text with the same text.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHECK", help="Make this check, or group; may be repeated."),
+    ] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHECK", help="Leave this check, or group, out; may be repeated."),
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write JUnit XML to this file.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    list_checks: Annotated[
+        bool, typer.Option("--list", help="List the checks, and make none.")
+    ] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Dial another machine without TLS.")
+    ] = False,
+) -> int:
+    """Play the host against a runner, and say what is wrong.
+
+    The runner may be in any language. One line a check; for one that failed, what was expected,
+    what came, and what to do. Exit 1 if a check failed, 2 if the runner cannot be reached.
+    """
+    # What it needs would slow down every other command.
+    from host_service.conformance import Options
+
+    options = Options(
+        expected_plugin=expect,
+        runner=runner,
+        config=config or {},
+        slow_config=slow_config,
+        echo=True if echo else None,
+        only=tuple(only or ()),
+        skip=tuple(skip or ()),
+    )
+    _check_names(options)
+    if list_checks:
+        return _list(options, json=json)
+    if (address is None) == (plugin is None):
+        raise CommandError(
+            "conformance needs a runner: give ADDRESS, or --plugin DIR", exit_status=EXIT_USAGE
+        )
+    if address is not None and not insecure and not is_loopback(address):
+        raise CommandError(
+            f"{address} is another machine, and would be dialled without TLS",
+            "test the runner where it is, or add --insecure on a network that you trust",
+            exit_status=EXIT_USAGE,
+        )
+    report = _examine(address, plugin, options, (lambda _: None) if json else _print)
+    if junit is not None:
+        _write_junit(report, junit)
+    if json:
+        print(json_module.dumps(asdict(report), ensure_ascii=False, indent=2))
+    else:
+        _print_summary(report)
+    return EXIT_DONE if report.passed else EXIT_FAILED
+
+
+def _examine(
+    address: str | None,
+    plugin: Path | None,
+    options: "Options",
+    on_outcome: "Callable[[Outcome], None]",
+) -> "Report":
+    import asyncio
+
+    from host_service.conformance import Unreachable, check_address, check_plugin
+    from host_service.supervisor import ManifestInvalid, SocketPathTooLong
+
+    try:
+        if plugin is not None:
+            return asyncio.run(check_plugin(plugin, options, on_outcome))
+        return asyncio.run(check_address(address or "", options, on_outcome))
+    except Unreachable as error:
+        raise CommandError(
+            str(error), "start the runner first, or name its folder with --plugin", exit_status=2
+        ) from error
+    except (ManifestInvalid, SocketPathTooLong) as error:
+        raise CommandError(f"{plugin}: {error}", exit_status=EXIT_USAGE) from error
+
+
+def _check_names(options: "Options") -> None:
+    from host_service.conformance import CHECKS
+
+    unknown = options.unmatched(check.name for check in CHECKS)
+    if unknown:
+        raise CommandError(
+            f"no check is named {unknown[0]!r}",
+            "'runmesh conformance --list' shows them all",
+            exit_status=EXIT_USAGE,
+        )
+
+
+def _list(options: "Options", *, json: bool) -> int:
+    from host_service.conformance import CHECKS
+
+    chosen = [check for check in CHECKS if options.wants(check.name)]
+    if json:
+        listed = [{"name": each.name, "asks": each.asks, "source": each.source} for each in chosen]
+        print(json_module.dumps(listed, ensure_ascii=False, indent=2))
+        return EXIT_DONE
+    for check in chosen:
+        note = " (with --plugin)" if check.needs_process else ""
+        typer.echo(f"{check.name:{_NAME_WIDTH}} {check.asks}{note}")
+    return EXIT_DONE
+
+
+def _print(outcome: "Outcome") -> None:
+    word = typer.style(f"{outcome.verdict:8}", fg=_COLOURS[outcome.verdict])
+    remark = outcome.remark or (outcome.asks if outcome.verdict == "failed" else "")
+    typer.echo(f"{word} {outcome.name:{_NAME_WIDTH}} {visible(remark)}".rstrip())
+    if outcome.verdict != "failed":
+        return
+    for title, text in (
+        ("expected", outcome.expected),
+        ("got", outcome.got),
+        ("do", outcome.advice),
+        ("rule", outcome.source),
+    ):
+        typer.echo(f"         {title:9} {visible(text)}".replace("\n", "\n" + " " * 19))
+
+
+def _print_summary(report: "Report") -> None:
+    if report.output:
+        typer.echo("\nthe last that the process wrote:")
+        typer.echo(visible(report.output.rstrip()))
+    counts = ", ".join(
+        f"{report.count(verdict)} {verdict}"  # type: ignore[arg-type]  # a StrEnum is its text
+        for verdict in _COLOURS
+    )
+    name = report.runner_id or report.target
+    made_with = f" ({visible(report.sdk)})" if report.sdk else ""
+    typer.echo(f"\n{visible(name)}{made_with}: {counts}, in {report.seconds:.1f} s")
+
+
+def _write_junit(report: "Report", path: Path) -> None:
+    from host_service.conformance import to_junit
+
+    try:
+        path.write_bytes(to_junit(report))
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror}") from error

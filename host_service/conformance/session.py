@@ -1,0 +1,430 @@
+"""What every check works with: the connection, the kit's hosts, and the runs so far."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.duration_pb2 import Duration
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from runmesh.v1 import (
+    discovery_pb2,
+    discovery_pb2_grpc,
+    manifest_pb2,
+    run_pb2,
+    run_pb2_grpc,
+)
+
+from host_service.conformance.findings import Failed, Skipped
+from host_service.conformance.holding import Holding
+from host_service.conformance.host_api import HostCall, KitHost
+from host_service.conformance.options import Options
+from host_service.conformance.recorded_run import RecordedRun
+from host_service.conformance.requests import run_request
+from host_service.conformance.runner_process import RunnerProcess
+from host_service.registry.channel import client_options
+from host_service.supervisor.sockets import SocketFolder
+
+# An unread stream must stop the runner after a window, not after what gRPC thinks the line holds.
+_FIXED_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
+# How many runs are under way at once where a check does not ask for more.
+_AT_ONCE = 8
+# In the notes of a manifest: what the kit may know of the runner.
+_ECHO_NOTE, _SLOW_NOTE = "conformance.echo", "conformance.slow_config_json"
+_RETRY_SECONDS = 0.1
+
+_T = TypeVar("_T")
+Change = Callable[[run_pb2.RunRequest], None]
+
+
+class Unreachable(Exception):
+    """Nobody answers at the address; the text says what was tried."""
+
+
+class Session:
+    """One runner under examination.
+
+    Args:
+        address: Where it listens; empty where the kit starts it.
+        process: Its process, where the kit starts it.
+        options: How to check.
+
+    Attributes:
+        calls: What runners called the kit's hosts for, in order.
+        runs: Every run that was started, in order.
+        introduction: What the process says of itself; None: it did not.
+        manifests: What it lists.
+        holding: Holds runs up.
+    """
+
+    def __init__(self, *, address: str, process: RunnerProcess | None, options: Options) -> None:
+        self.options = options
+        self.patience = options.patience
+        self.process = process
+        self.calls: list[HostCall] = []
+        self.runs: list[RecordedRun] = []
+        self.introduction: discovery_pb2.HandshakeResponse | None = None
+        self.manifests: Sequence[manifest_pb2.RunnerManifest] = ()
+        self.hosts = (KitHost(self.calls), KitHost(self.calls))
+        self._address = address
+        self._channels: list[grpc.aio.Channel] = []
+        self._sockets: SocketFolder | None = None
+        self._numbers = itertools.count(1)
+        self.holding = Holding(
+            start=self.start,
+            must_end=self.must_end,
+            new_channel=self.new_channel,
+            slow_config=lambda: self.slow_config,
+        )
+
+    @property
+    def address(self) -> str:
+        """Where the runner listens."""
+        return self.process.address if self.process is not None else self._address
+
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        """The connection that checks share."""
+        return self._channels[0]
+
+    def new_channel(self) -> grpc.aio.Channel:
+        """A connection of its own, closed with the session."""
+        options = (*client_options(self.address), *_FIXED_WINDOW)
+        channel = grpc.aio.insecure_channel(self.address, options=options)
+        self._channels.append(channel)
+        return channel
+
+    async def open(self) -> None:
+        """Serves the kit's hosts, starts the process where that is asked for, and connects.
+
+        Raises:
+            PluginFailed: The process did not start.
+            Unreachable: Nobody listens at the address.
+        """
+        await self._serve_hosts()
+        if self.process is not None:
+            await self.process.start(self.patience.start_seconds)
+        await self._connect(self.patience.connect_seconds)
+        await self._meet()
+
+    async def close(self) -> None:
+        """Ends runs, connections, hosts and the process."""
+        await asyncio.gather(*(run.close() for run in self.runs))
+        await asyncio.gather(*(channel.close() for channel in self._channels))
+        await asyncio.gather(*(host.close() for host in self.hosts))
+        if self._sockets is not None:
+            self._sockets.close()
+        if self.process is not None:
+            await self.process.close()
+
+    async def is_reachable(self) -> bool:
+        """Whether the process still runs and can be connected to."""
+        if self.process is not None and not self.process.is_alive:
+            return False
+        try:
+            async with asyncio.timeout(self.patience.health_seconds):
+                await self.channel.channel_ready()
+        except TimeoutError:
+            return False
+        return True
+
+    async def restart(self) -> None:
+        """Starts the process again, or waits for somebody to do so.
+
+        Raises:
+            PluginFailed: It does not start.
+            Unreachable: Nobody started it.
+        """
+        for run in self.runs:
+            await run.close()
+        for channel in self._channels:
+            await channel.close()
+        self._channels.clear()
+        if self.process is not None:
+            await self.process.start(self.patience.start_seconds)
+        await self._connect(self.patience.connect_seconds)
+
+    async def _serve_hosts(self) -> None:
+        first, second = self.hosts
+        await first.start("127.0.0.1:0")
+        if self.process is not None or self._address.startswith("unix:"):
+            self._sockets = SocketFolder.create()
+            await second.start(f"unix:{self._sockets.new_path()}")
+        else:
+            # A runner behind a port may be in another place, where files of this one are not.
+            await second.start("127.0.0.1:0")
+
+    async def _connect(self, timeout_seconds: float) -> None:
+        channel = self.new_channel()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await channel.channel_ready()
+        except TimeoutError as error:
+            raise Unreachable(
+                f"nobody serves gRPC at {self.address}, tried for {timeout_seconds:g} s"
+            ) from error
+
+    async def _meet(self) -> None:
+        """Learns what checks go by; what is wrong with it is for the checks to tell."""
+        try:
+            self.introduction = await self.handshake()
+            self.manifests = (await self.list_runners()).runners
+        except Failed:
+            return
+
+    async def handshake(
+        self,
+        *,
+        versions: Sequence[str] = ("1",),
+        host_id: str = "",
+        settings_json: str | None = None,
+        change: Callable[[discovery_pb2.HandshakeRequest], None] | None = None,
+    ) -> discovery_pb2.HandshakeResponse:
+        """Shakes hands once; Failed where that is not answered."""
+        request = discovery_pb2.HandshakeRequest(
+            host_id=host_id or self.hosts[0].host_id,
+            host_name="Conformance kit",
+            host_version="0",
+            protocol_versions=versions,
+            settings_json=settings_json,
+        )
+        if change is not None:
+            change(request)
+        stub = discovery_pb2_grpc.DiscoveryServiceStub(self.channel)
+        return await self.ask(stub.Handshake(request, timeout=self.patience.answer_seconds))
+
+    async def list_runners(
+        self, request: discovery_pb2.ListRunnersRequest | None = None
+    ) -> discovery_pb2.ListRunnersResponse:
+        """Lists the runners; Failed where that is not answered."""
+        stub = discovery_pb2_grpc.DiscoveryServiceStub(self.channel)
+        request = request or discovery_pb2.ListRunnersRequest()
+        return await self.ask(stub.ListRunners(request, timeout=self.patience.answer_seconds))
+
+    async def health(self, timeout_seconds: float | None = None) -> int:
+        """What the standard health check says; Failed where it is not answered."""
+        stub = health_pb2_grpc.HealthStub(self.channel)
+        timeout_seconds = timeout_seconds or self.patience.answer_seconds
+        answer = await self.ask(
+            stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_seconds),
+            timeout_seconds=timeout_seconds,
+        )
+        status: int = answer.status
+        return status
+
+    async def interrupt(
+        self, run_id: str, *, grace_seconds: float, reason: str = "cancelled"
+    ) -> run_pb2.InterruptResponse:
+        """Interrupts a run, with as much time to answer as the grace.
+
+        Raises:
+            AioRpcError: It failed.
+        """
+        grace = Duration()
+        grace.FromNanoseconds(round(grace_seconds * 1e9))
+        request = run_pb2.InterruptRequest(run_id=run_id, reason=reason, grace=grace)
+        stub = run_pb2_grpc.RunServiceStub(self.channel)
+        return await stub.Interrupt(request, timeout=grace_seconds)
+
+    async def ask(self, call: Awaitable[_T], *, timeout_seconds: float | None = None) -> _T:
+        """Awaits a call that must be answered; Failed says how it was not."""
+        limit = timeout_seconds or self.patience.answer_seconds
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise Failed(
+                expected=f"an answer within {limit:g} s",
+                got=told(error.code(), error.details()),
+                advice=_ADVICE.get(error.code(), "answer the call instead of failing it"),
+            ) from error
+
+    @property
+    def manifest(self) -> manifest_pb2.RunnerManifest:
+        """The runner that is checked; Skipped where there is none."""
+        wanted = self.options.runner
+        found = sorted(
+            (each for each in self.manifests if not wanted or wanted in {each.id, each.name}),
+            key=lambda each: each.id,
+        )
+        if not found:
+            named = f"no runner {wanted!r}" if wanted else "no runner"
+            raise Skipped(f"the process lists {named}, so there is nothing to run")
+        return found[0]
+
+    @property
+    def limit(self) -> int:
+        """How many runs the process takes at once; 0: no limit of its own."""
+        return max(0, self.introduction.max_concurrent_runs) if self.introduction else 0
+
+    @property
+    def at_once(self) -> int:
+        """How many runs the kit has under way at once."""
+        return min(self.limit or _AT_ONCE, _AT_ONCE)
+
+    @property
+    def is_echo(self) -> bool:
+        """Whether the runner answers a text with the same text."""
+        if self.options.echo is not None:
+            return self.options.echo
+        return self.manifest.metadata.get(_ECHO_NOTE) == "true"
+
+    @property
+    def slow_config(self) -> Mapping[str, Any] | None:
+        """The configuration with which a run lasts; None: not known."""
+        if self.options.slow_config is not None:
+            return self.options.slow_config
+        note = self.manifest.metadata.get(_SLOW_NOTE)
+        try:
+            config = json.loads(note) if note else None
+        except ValueError:
+            return None
+        return config if isinstance(config, dict) else None
+
+    def start(
+        self,
+        label: str,
+        text: str | None = "Hello, runner.",
+        *,
+        event_type: str = "message.received",
+        config: Mapping[str, Any] | None = None,
+        timeout_seconds: float | None = 60.0,
+        deadline_seconds: float | None = 60.0,
+        host: int = 0,
+        run_id: str = "",
+        change: Change | None = None,
+        channel: grpc.aio.Channel | None = None,
+        reads: bool = True,
+        released: bool = True,
+    ) -> RecordedRun:
+        """Starts a run and returns at once.
+
+        Args:
+            label: What it is for.
+            text: What was said; None: an event without text.
+            event_type: What happened.
+            config: The agent's configuration, over that of all runs.
+            timeout_seconds: The request's `timeout`; None: left out.
+            deadline_seconds: The call's gRPC deadline; None: none.
+            host: Which of the kit's hosts it comes from, 0 or 1.
+            run_id: Its id; empty: a new one.
+            change: Changes the request before it is sent.
+            channel: The connection; None: the one that checks share.
+            reads: Whether results are read as they come.
+            released: Whether its calls to the host are answered.
+        """
+        chosen = self.hosts[host]
+        grant = chosen.grant(run_id or str(uuid.uuid4()), f"run {next(self._numbers)} ({label})")
+        if not released:
+            grant.released.clear()
+        request = run_request(
+            self.manifest,
+            host=chosen,
+            grant=grant,
+            text=text,
+            event_type=event_type,
+            config={**self.options.config, **(config or {})},
+            timeout_seconds=timeout_seconds,
+        )
+        if change is not None:
+            change(request)
+        run = RecordedRun(
+            label=grant.label,
+            request=request,
+            grant=grant,
+            channel=channel or self.channel,
+            deadline_seconds=deadline_seconds,
+            reads=reads,
+        )
+        self.runs.append(run)
+        return run
+
+    async def run(self, label: str, text: str | None = "Hello, runner.", **how: Any) -> RecordedRun:
+        """Makes a run and returns when it has ended as a run must; Failed where it does not."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + self.patience.stop_seconds
+        while True:
+            run = self.start(label, text, **how)
+            await self.must_end(run)
+            # A slot may be free a moment later than the end of the run before it.
+            busy = run.status is grpc.StatusCode.RESOURCE_EXHAUSTED and not run.frames
+            if not busy or not self.limit or loop.time() > give_up_at:
+                break
+            self.runs.remove(run)
+            await asyncio.sleep(_RETRY_SECONDS)
+        must_be_well(run)
+        return run
+
+    async def run_all(self, runs: Iterable[Mapping[str, Any]]) -> list[RecordedRun]:
+        """Makes runs, as many at once as the runner takes, and returns them in order.
+
+        The first that does not end as a run must ends them all.
+        """
+        slots = asyncio.Semaphore(self.at_once)
+
+        async def make(how: Mapping[str, Any]) -> RecordedRun:
+            async with slots:
+                return await self.run(**how)
+
+        tasks = [asyncio.create_task(make(how)) for how in runs]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return [task.result() for task in tasks]
+
+    async def must_end(self, run: RecordedRun, timeout_seconds: float | None = None) -> None:
+        """Waits for a run's end; Failed where it does not come."""
+        limit = timeout_seconds or self.patience.run_seconds
+        if not await run.end(limit):
+            came = len(run.results)
+            await run.close()
+            raise Failed(
+                expected=f"the stream of {run.label} to end within {limit:g} s",
+                got=f"{came} results, and no end",
+                advice="send run_completed or run_failed, and return from Run",
+            )
+
+
+def must_be_well(run: RecordedRun) -> None:
+    """Raises Failed for a run whose call failed: what fails in a run is a `run_failed` result."""
+    if run.status is not grpc.StatusCode.OK:
+        raise Failed(
+            expected=f"{run.label} to end with status OK",
+            got=told(run.status, run.details),
+            advice=_RUN_ADVICE.get(
+                run.status or grpc.StatusCode.UNKNOWN,
+                "catch what goes wrong in a run and send run_failed; a status is for runs that "
+                "were never begun",
+            ),
+        )
+
+
+def told(status: grpc.StatusCode | None, details: str | None) -> str:
+    """A status in words."""
+    name = status.name if status is not None else "no status"
+    return f"{name}: {details}" if details else name
+
+
+_ADVICE = {
+    grpc.StatusCode.UNIMPLEMENTED: "serve the method: register its service with the gRPC server",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "answer at once: do nothing in this call that can wait",
+    grpc.StatusCode.UNAVAILABLE: "the process ended or closed its connections: see what it wrote",
+}
+_RUN_ADVICE = {
+    grpc.StatusCode.UNIMPLEMENTED: "serve runmesh.v1.RunService",
+    grpc.StatusCode.UNAVAILABLE: "the process ended or closed the connection: see what it wrote, "
+    "and catch what this input makes of it",
+    grpc.StatusCode.NOT_FOUND: "serve every runner that ListRunners names",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "take messages of 16 MiB "
+    "(grpc.max_receive_message_length), and as many runs as max_concurrent_runs says",
+    grpc.StatusCode.INVALID_ARGUMENT: "take whatever the contract allows: what is optional "
+    "may be absent, and what is unknown is ignored",
+}
