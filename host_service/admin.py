@@ -12,11 +12,13 @@ from runmesh.admin.v1 import admin_pb2
 from host_service import wire
 from host_service.actions.desk import ActionDesk
 from host_service.admin_actions import ActionCalls
+from host_service.admin_attach import AttachCalls
 from host_service.admin_audit import AdminAudit
 from host_service.admin_catalogue import CatalogueCalls
 from host_service.admin_runs import RunCalls
 from host_service.agents.agent import Agent
 from host_service.agents.directory import AgentDirectory
+from host_service.authorization.attach_tokens import AttachGrants
 from host_service.authorization.callers import CallerDirectory
 from host_service.authorization.secrets import API_KEY_PREFIX, hash_secret, new_secret
 from host_service.declarations import apply_request
@@ -24,7 +26,8 @@ from host_service.errors import NotFound
 from host_service.identity import new_id
 from host_service.interceptors import Context, EdgeInterceptor, refuse_missing
 from host_service.limits import Limits
-from host_service.pages import PageTokens, page_of
+from host_service.pages import PageTokens, descending, page_of
+from host_service.registry.attachments import Attachments
 from host_service.registry.schemas import ConfigSchemas
 from host_service.requests import RequestCheck
 from host_service.runs.explaining import Explaining
@@ -37,7 +40,7 @@ from stores.secrets import Secrets
 
 
 @refuse_missing
-class AdminServicer(CatalogueCalls, RunCalls, ActionCalls):
+class AdminServicer(CatalogueCalls, RunCalls, ActionCalls, AttachCalls):
     """Decodes, does one thing, encodes.
 
     Args:
@@ -46,6 +49,8 @@ class AdminServicer(CatalogueCalls, RunCalls, ActionCalls):
         audit: Where changes are written down.
         keys: Where API keys are stored.
         callers: Must hear of changed keys.
+        grants: Issues and knows attach tokens.
+        attachments: Ends what is attached with a token that is revoked.
         schemas: Know which configuration fields are secret.
         orchestrator: Knows which runs are active, and who reads them.
         explaining: Explains runs.
@@ -69,6 +74,8 @@ class AdminServicer(CatalogueCalls, RunCalls, ActionCalls):
         audit: AdminAudit,
         keys: ApiKeys,
         callers: CallerDirectory,
+        grants: AttachGrants,
+        attachments: Attachments,
         schemas: ConfigSchemas,
         orchestrator: Orchestrator,
         explaining: Explaining,
@@ -88,6 +95,8 @@ class AdminServicer(CatalogueCalls, RunCalls, ActionCalls):
         )
         self._keys = keys
         self._callers = callers
+        self._grants = grants
+        self._attachments = attachments
         self._schemas = schemas
         self._orchestrator = orchestrator
         self._explaining = explaining
@@ -227,7 +236,7 @@ class AdminServicer(CatalogueCalls, RunCalls, ActionCalls):
         self._check.require(request)
         # Ids are UUIDv7: in reverse order they are newest first.
         records = sorted(await self._keys.list(), key=lambda record: record.key_id, reverse=True)
-        keys = [_descending(record.key_id) for record in records]
+        keys = [descending(record.key_id) for record in records]
         page, cursor = page_of(
             records,
             cursor=self._pages.read(request),
@@ -297,8 +306,3 @@ class AdminServicer(CatalogueCalls, RunCalls, ActionCalls):
         """
         schemas = [self._schemas.of(runner_id) for runner_id in runner_ids]
         return lambda name: any(schema is None or name in schema.secret_names for schema in schemas)
-
-
-def _descending(key: str) -> str:
-    """Return a text that sorts the other way round."""
-    return "".join(chr(0x10FFFF - ord(character)) for character in key)

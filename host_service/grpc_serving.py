@@ -13,7 +13,6 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from runmesh.admin.v1 import admin_pb2_grpc
 from runmesh.v1 import (
-    attach_pb2_grpc,
     discovery_pb2_grpc,
     gateway_pb2_grpc,
     host_api_pb2_grpc,
@@ -50,6 +49,7 @@ def register(
     admin: AdminServicer,
     discovery: DiscoveryServicer,
     host_api: HostAPIServicer,
+    attach: AttachServicer,
     health_servicer: health.aio.HealthServicer,
 ) -> None:
     """Register every service of the contract, and health, reflection and channelz beside them."""
@@ -58,7 +58,7 @@ def register(
     admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, generic)
     discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(discovery, generic)
     register_host_api(server, host_api)
-    attach_pb2_grpc.add_AttachServiceServicer_to_server(AttachServicer(), generic)
+    register_attach(server, attach)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, generic)
     channelz.add_channelz_servicer(generic)
     reflection.enable_server_reflection((*SERVICES, *_STANDARD_SERVICES), generic)
@@ -68,6 +68,16 @@ def register_host_api(server: grpc.aio.Server, host_api: HostAPIServicer) -> Non
     """Register what a host serves to runs."""
     generic: Any = _GenericHandlers(server)
     host_api_pb2_grpc.add_HostAPIServiceServicer_to_server(host_api, generic)
+
+
+def register_attach(server: grpc.aio.Server, attach: AttachServicer) -> None:
+    """Register what a host serves to runners that dial it, by hand: its messages come as bytes.
+
+    A text in a result that is no Unicode costs that run, at most, and not the stream of all.
+    """
+    handler: Any = grpc.stream_stream_rpc_method_handler(attach.Attach, response_serializer=_encode)
+    generic = grpc.method_handlers_generic_handler("runmesh.v1.AttachService", {"Attach": handler})
+    server.add_generic_rpc_handlers((generic,))
 
 
 async def make_health_servicer() -> health.aio.HealthServicer:

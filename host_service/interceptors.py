@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 import grpc.aio
 
+from host_service.authorization.attach_tokens import AttachGrants
 from host_service.authorization.callers import Caller, CallerDirectory, Role
 from host_service.authorization.tokens import RunAccess, RunTokens
 from host_service.capabilities.gate import Gate
@@ -28,6 +29,7 @@ from host_service.status import abort
 from host_service.store_failures import STORE_FAILURES, meaning_of
 from host_service.telemetry import Telemetry
 from host_service.unreadable import require_readable, tolerant_deserializer
+from stores.records import AttachTokenRecord
 
 if TYPE_CHECKING:
     # A generic to mypy alone.
@@ -80,6 +82,7 @@ _OPEN = ("/grpc.health.v1.", "/grpc.reflection.", "/grpc.channelz.")
 
 _caller: ContextVar[Caller] = ContextVar("runmesh_caller")
 _access: ContextVar[RunAccess] = ContextVar("runmesh_access")
+_attach_token: ContextVar[AttachTokenRecord] = ContextVar("runmesh_attach_token")
 
 
 def current_caller() -> Caller:
@@ -92,22 +95,31 @@ def current_access() -> RunAccess:
     return _access.get()
 
 
+def current_attach_token() -> AttachTokenRecord:
+    """Return the attach token with which the call that is being served was made."""
+    return _attach_token.get()
+
+
 class Authentication:
     """Tells who makes a call, by the service that is called.
 
     Args:
         callers: Knows API keys.
         tokens: Knows run tokens.
+        attach: Knows attach tokens.
         gate: Hears of calls whose tokens do not hold.
     """
 
-    def __init__(self, *, callers: CallerDirectory, tokens: RunTokens, gate: Gate) -> None:
+    def __init__(
+        self, *, callers: CallerDirectory, tokens: RunTokens, attach: AttachGrants, gate: Gate
+    ) -> None:
         self._callers = callers
         self._tokens = tokens
+        self._attach = attach
         self._gate = gate
 
     async def admit(self, method: str, metadata: Mapping[str, str]) -> None:
-        """Note who makes this call, for `current_caller` and `current_access`.
+        """Note who makes this call, for `current_caller` and its like.
 
         Raises:
             Unauthenticated, Unauthorized: They may not.
@@ -126,8 +138,13 @@ class Authentication:
             _access.set(access)
             return
         if method.startswith(_ATTACH):
-            # No attach tokens are issued yet, so there is none that holds.
-            raise NotImplementedHere(method.lstrip("/").replace("/", "."))
+            try:
+                token = await self._attach.identify(authorization)
+            except Unauthenticated as error:
+                self._gate.refuse(method.rpartition("/")[2], error)
+                raise
+            _attach_token.set(token)
+            return
         caller = await self._callers.identify(authorization)
         rpc = method.rpartition("/")[2]
         caller.require(ROLES.get(method, _OPERATORS), rpc)
@@ -249,6 +266,7 @@ __all__ = [
     "Context",
     "EdgeInterceptor",
     "current_access",
+    "current_attach_token",
     "current_caller",
     "refuse_missing",
 ]

@@ -40,6 +40,8 @@ class Limits:
         remembered_sessions: Sessions of stateful runners whose instance is remembered; the longest
             unused is forgotten first, and goes to the least busy instance then.
         instance_wait_seconds: How long a run waits for an instance while one restarts.
+        attach_credit_results: Results of each run that an attached runner may send before any of
+            them was read; from then on as many as go with their size.
         interrupt_grace_seconds: How long a runner may take to stop by itself.
         shutdown_grace_seconds: How long runs under way may go on after SIGTERM.
         reader_buffer_bytes: Results that wait for one reader.
@@ -84,6 +86,7 @@ class Limits:
     waiting_runs: int = 1024
     remembered_sessions: int = 10_000
     instance_wait_seconds: float = 10.0
+    attach_credit_results: int = 64
     interrupt_grace_seconds: float = 5.0
     shutdown_grace_seconds: float = 30.0
     reader_buffer_bytes: int = 4 * MIB
@@ -168,6 +171,41 @@ class Limits:
                     f"limits.{name}: takes {size} bytes of one message, which has room for {most} "
                     f"(message_bytes is {self.message_bytes})"
                 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageLimits:
+    """How large a plugin's package may be; of a larger one nothing is unpacked.
+
+    They guard the machine of whoever installs, host or no host, so no configuration sets them.
+
+    Attributes:
+        package_bytes: The package's file.
+        unpacked_bytes: All its files together.
+        entries: Files and links.
+        expansion: Bytes that one packed byte may become, in a file above `expansion_from_bytes`.
+        expansion_from_bytes: Smaller files may become of as few bytes as they like.
+        path_bytes: A path within it.
+        name_bytes: One name in such a path.
+        path_depth: Names in such a path.
+        link_bytes: What a link leads to.
+        contents_bytes: Its list of contents.
+        redirects: How often a download may be sent elsewhere.
+        download_seconds: How long a download may go without a byte.
+    """
+
+    package_bytes: int = 256 * MIB
+    unpacked_bytes: int = 1024 * MIB
+    entries: int = 20_000
+    expansion: int = 200
+    expansion_from_bytes: int = MIB
+    path_bytes: int = 512
+    name_bytes: int = 200
+    path_depth: int = 24
+    link_bytes: int = 512
+    contents_bytes: int = 16 * MIB
+    redirects: int = 5
+    download_seconds: float = 30.0
 
 
 def _is_number(value: object) -> bool:

@@ -95,6 +95,11 @@ def page_of(
     return items[start:end], keys[end - 1] if end < len(items) else None
 
 
+def descending(key: str) -> str:
+    """Return a text that sorts the other way round."""
+    return "".join(chr(0x10FFFF - ord(character)) for character in key)
+
+
 def _fingerprint(request: Message, within: str) -> str:
     same = type(request)()
     same.CopyFrom(request)

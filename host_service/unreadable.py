@@ -38,9 +38,12 @@ def tolerant_deserializer(handler: Any) -> Callable[[bytes], Any]:
     """Return a deserializer for a handler's requests that hands on what it cannot read.
 
     Args:
-        handler: As generated code registers it: with a message class's `FromString`.
+        handler: As generated code registers it: with a message class's `FromString`; or without
+            any, where the servicer reads bytes.
     """
     read = handler.request_deserializer
+    if read is None:
+        return lambda data: data
     descriptor: Descriptor = read.__self__.DESCRIPTOR
 
     def deserialize(data: bytes) -> Any:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from runmesh.admin.v1 import actions_pb2, admin_pb2
+from runmesh.admin.v1 import actions_pb2, admin_pb2, attach_tokens_pb2
 from runmesh.v1 import discovery_pb2, gateway_pb2, manifest_pb2, types_pb2
 
 from host_service.agents.agent import DEFAULT_TIMEOUT_SECONDS, Agent, Scope
@@ -18,7 +18,7 @@ from host_service.authorization.callers import Role
 from host_service.registry.instance import Instance
 from host_service.registry.records import ManifestFault
 from host_service.runs.context import duration
-from stores.records import ApiKeyRecord, RunRecord, Usage
+from stores.records import ApiKeyRecord, AttachTokenRecord, RunRecord, Usage
 
 if TYPE_CHECKING:
     # Generated enums are of this type to mypy alone; at run time the type has another name.
@@ -279,6 +279,21 @@ def key_message(record: ApiKeyRecord) -> admin_pb2.ApiKey:
         message.expires_at.FromDatetime(record.expires_at)
     if record.revoked_at is not None:
         message.revoked_at.FromDatetime(record.revoked_at)
+    return message
+
+
+def attach_token_message(record: AttachTokenRecord) -> attach_tokens_pb2.AttachToken:
+    """Return an attach token as the contract has it, without the token."""
+    message = attach_tokens_pb2.AttachToken(
+        token_id=record.token_id,
+        plugin_id=record.plugin_id,
+        created_at=timestamp(record.created_at),
+        expires_at=timestamp(record.expires_at),
+    )
+    if record.revoked_at is not None:
+        message.revoked_at.FromDatetime(record.revoked_at)
+    if record.last_used_at is not None:
+        message.last_used_at.FromDatetime(record.last_used_at)
     return message
 
 

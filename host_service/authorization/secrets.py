@@ -11,6 +11,7 @@ import hashlib
 import secrets
 
 API_KEY_PREFIX = "rmk_"
+ATTACH_TOKEN_PREFIX = "rma_"  # noqa: S105 - a prefix, not a secret
 RUN_TOKEN_PREFIX = "rmr_"  # noqa: S105 - a prefix, not a secret
 INSTANCE_TOKEN_PREFIX = "rmi_"  # noqa: S105 - a prefix, not a secret
 

@@ -36,6 +36,7 @@ from host_service import errors
 from host_service.actions.desk import ActionDesk
 from host_service.actions.executors import ActionExecutors
 from host_service.attach import AttachServicer
+from host_service.authorization.attach_tokens import AttachGrants
 from host_service.authorization.callers import CallerDirectory, Role
 from host_service.authorization.secrets import hash_secret
 from host_service.authorization.tokens import RunTokens
@@ -45,6 +46,7 @@ from host_service.capabilities.transcript_pages import TranscriptPages
 from host_service.capabilities.uploads import Uploads
 from host_service.capabilities.whole_texts import WholeTexts
 from host_service.errors import FieldFault, HostError, InvalidArgument, NoBinding
+from host_service.grpc_serving import register_attach
 from host_service.host_api import HostAPIServicer
 from host_service.interceptors import (
     ROLES,
@@ -57,7 +59,10 @@ from host_service.interceptors import (
 from host_service.limits import Limits
 from host_service.logs import LineFormatter
 from host_service.pages import PageTokens
+from host_service.registry.attachments import Attachments
 from host_service.registry.channel import SERVER_OPTIONS, open_channel
+from host_service.registry.records import HostIdentity
+from host_service.registry.registry import Registry
 from host_service.requests import RequestCheck
 from host_service.status import CODES
 from host_service.telemetry import Telemetry
@@ -192,6 +197,18 @@ def everything(stores: Stores) -> Capabilities:
     )
 
 
+def attach_servicer(stores: Stores, grants: AttachGrants) -> AttachServicer:
+    """What serves runners that attach, to a registry with nothing else in it."""
+    registry = Registry(identity=HostIdentity("host", "host", "0"))
+    return AttachServicer(
+        attachments=Attachments(registry=registry, initial_credit=64, expected_seconds=0),
+        grants=grants,
+        check=RequestCheck(validator=Validator()),
+        audit=stores.audit,
+        clock=lambda: NOON,
+    )
+
+
 @pytest.fixture
 async def edge(stores: Stores, tmp_path: Path) -> AsyncIterator[Edge]:
     tokens, callers = (
@@ -216,8 +233,9 @@ async def edge(stores: Stores, tmp_path: Path) -> AsyncIterator[Edge]:
     await callers.reload()
     telemetry = Telemetry(service_version="0", host_id="host")
     gate = Gate(audit=stores.audit, validator=Validator(), clock=lambda: NOON)
+    grants = AttachGrants(tokens=stores.attach_tokens, clock=lambda: NOON)
     interceptor = EdgeInterceptor(
-        authentication=Authentication(callers=callers, tokens=tokens, gate=gate),
+        authentication=Authentication(callers=callers, tokens=tokens, attach=grants, gate=gate),
         telemetry=telemetry,
     )
     host_api = HostAPIServicer(gate=gate, capabilities=everything(stores), over=everything)
@@ -231,7 +249,7 @@ async def edge(stores: Stores, tmp_path: Path) -> AsyncIterator[Edge]:
         admin_pb2_grpc.add_AdminServiceServicer_to_server(Admin(), server)
         discovery_pb2_grpc.add_DiscoveryServiceServicer_to_server(Discovery(), server)
         host_api_pb2_grpc.add_HostAPIServiceServicer_to_server(host_api, server)
-        attach_pb2_grpc.add_AttachServiceServicer_to_server(AttachServicer(), server)
+        register_attach(server, attach_servicer(stores, grants))
         health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
         await server.start()
         yield edge
@@ -535,11 +553,17 @@ def test_nobody_is_anybodys_run_outside_of_a_call() -> None:
             current()
 
 
-async def test_attach_is_not_offered_and_says_so(edge: Edge) -> None:
+@pytest.mark.parametrize("secret", [None, "rma_wrong", *KEYS.values()])
+async def test_attach_takes_an_attach_token_and_no_api_key(
+    edge: Edge, stores: Stores, secret: str | None
+) -> None:
     stub: Any = attach_pb2_grpc.AttachServiceStub(edge.channel)
-    call = stub.Attach()
+    metadata = [] if secret is None else [("authorization", f"Bearer {secret}")]
+    call = stub.Attach(metadata=grpc.aio.Metadata(*metadata))
     told = await refusal(call.read())
-    assert (told.code, told.reason) == (grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED")
+    assert (told.code, told.reason) == (grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED")
+    (row,) = (await stores.audit.page(AuditQuery())).items
+    assert (row.rpc, row.outcome) == ("Attach", AuditOutcome.REFUSED)
 
 
 async def test_health_takes_no_key(edge: Edge) -> None:

@@ -15,6 +15,7 @@ from runmesh.v1 import host_api_pb2
 from host_service.actions.desk import ActionDesk
 from host_service.actions.executors import ActionExecutors
 from host_service.agents.agent import Agent, Scope
+from host_service.authorization.attach_tokens import AttachGrants
 from host_service.authorization.callers import CallerDirectory
 from host_service.authorization.snapshot import Asked, Snapshot, freeze
 from host_service.authorization.tokens import RunTokens, Told
@@ -147,7 +148,14 @@ class World:
         telemetry = Telemetry(service_version="0", host_id="host")
         callers = CallerDirectory(keys=self.stores.keys, clock=lambda: datetime.now(UTC))
         edge = EdgeInterceptor(
-            authentication=Authentication(callers=callers, tokens=self.tokens, gate=gate),
+            authentication=Authentication(
+                callers=callers,
+                tokens=self.tokens,
+                attach=AttachGrants(
+                    tokens=self.stores.attach_tokens, clock=lambda: datetime.now(UTC)
+                ),
+                gate=gate,
+            ),
             telemetry=telemetry,
         )
         server = grpc.aio.server(interceptors=(edge,))
