@@ -1,6 +1,5 @@
 """`runmesh plugins`: the environments that Python plugins run in."""
 
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,11 +28,12 @@ def add_to(application: typer.Typer) -> None:
     application.add_typer(group, name="plugins")
 
 
-def _duration(value: str) -> timedelta:
+def _seconds(value: str | float) -> float:
     from host_service.durations import parse_duration
 
     try:
-        return parse_duration(value)
+        # A default comes as the number that it is.
+        return value if isinstance(value, float) else parse_duration(value).total_seconds()
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -152,13 +152,14 @@ def list_environments(
 
 def clean(
     unused_for: Annotated[
-        timedelta,
+        float,
         typer.Option(
             metavar="TIME",
-            parser=_duration,
+            parser=_seconds,
+            show_default=False,
             help="Only what was not used for so long, such as 30d.",
         ),
-    ] = timedelta(),
+    ] = 0.0,
     wheels: Annotated[
         bool,
         typer.Option(
@@ -178,9 +179,7 @@ def clean(
 
     folder = data_folder(data)
     shelf = EnvironmentShelf(folder)
-    removed = collect_unneeded(
-        shelf, _places(folder, plugins), unused_seconds=unused_for.total_seconds()
-    )
+    removed = collect_unneeded(shelf, _places(folder, plugins), unused_seconds=unused_for)
     freed = sum(each.size_bytes for each in removed)
     print(f"{len(removed)} environments are removed, {freed / _MEBIBYTE:.1f} MiB")
     if wheels:
