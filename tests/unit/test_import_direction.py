@@ -22,6 +22,8 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"host_service.testing"}),
     # Plays a host towards runners, and is none: it builds nothing of the real one.
     frozenset({"host_service.conformance"}),
+    # Makes and installs plugins, with a host or without.
+    frozenset({"host_service.packages"}),
     frozenset({"host_service.server"}),
     # What the root builds with: the server's registrations, and what happens once at a start.
     frozenset(
