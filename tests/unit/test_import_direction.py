@@ -20,6 +20,8 @@ PACKAGES = ("host_service", "runner_sdk", "stores")
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"host_service.__main__", "host_service.cli"}),
     frozenset({"host_service.testing"}),
+    # Runs a plugin for its author, against a host that runs elsewhere.
+    frozenset({"host_service.development"}),
     # Plays a host towards runners, and is none: it builds nothing of the real one.
     frozenset({"host_service.conformance"}),
     # Makes and installs plugins, with a host or without.
