@@ -113,7 +113,11 @@ def read_authorities(path: Path) -> bytes:
     if path == SYSTEM:
         path = _system_file()
     pem = _read(path, "authority")
-    _certificates(pem, path)
+    try:
+        # Not read one by one: among those of a system are some that break rules of today.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise _no_certificate(path) from error
     return pem
 
 
@@ -180,9 +184,13 @@ def _certificates(pem: bytes, path: Path) -> Sequence[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:
-        raise CertificateUnusable(
-            f"{path} holds no certificate in PEM form", "give a file with BEGIN CERTIFICATE in it"
-        ) from error
+        raise _no_certificate(path) from error
+
+
+def _no_certificate(path: Path) -> CertificateUnusable:
+    return CertificateUnusable(
+        f"{path} holds no certificate in PEM form", "give a file with BEGIN CERTIFICATE in it"
+    )
 
 
 def _public_key_of(pem: bytes, path: Path) -> PublicKeyTypes:

@@ -7,6 +7,9 @@ import typer
 from host_service.cli.failures import EXIT_DONE, EXIT_FAILED
 from host_service.cli.options import (
     AddressOption,
+    CaOption,
+    CertKeyOption,
+    CertOption,
     DataOption,
     InsecureOption,
     JsonOption,
@@ -81,6 +84,9 @@ def list_actions(
     json: JsonOption = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> None:
     """List actions, newest first.
@@ -110,7 +116,7 @@ def list_actions(
 
         return await collect(page, limit=limit)
 
-    found = call_host(target(data, address, insecure), work)
+    found = call_host(target(data, address, insecure, ca, cert, cert_key), work)
     if json:
         print_json_list(found)
     else:
@@ -122,6 +128,9 @@ def show_action(
     json: JsonOption = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> None:
     """Show one action with its target, payload and result."""
@@ -134,7 +143,10 @@ def show_action(
         answer = await host.admin.GetAction(request, metadata=host.metadata, timeout=CALL_SECONDS)
         return answer.action
 
-    _print_action(call_host(target(data, address, insecure), work, advice=_ADVICE), json=json)
+    _print_action(
+        call_host(target(data, address, insecure, ca, cert, cert_key), work, advice=_ADVICE),
+        json=json,
+    )
 
 
 def approve_action(
@@ -143,6 +155,9 @@ def approve_action(
     json: JsonOption = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> int:
     """Approve an action: it is executed now, and its outcome is shown.
@@ -155,7 +170,7 @@ def approve_action(
     request = actions_pb2.DecideActionRequest(
         action_id=action, decision=actions_pb2.ACTION_DECISION_APPROVE, reason=reason
     )
-    decided = _decide(request, target(data, address, insecure))
+    decided = _decide(request, target(data, address, insecure, ca, cert, cert_key))
     _print_action(decided, json=json)
     failed = decided.status == host_api_pb2.ACTION_STATUS_FAILED
     return EXIT_FAILED if failed else EXIT_DONE
@@ -167,6 +182,9 @@ def reject_action(
     json: JsonOption = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> None:
     """Reject an action: it is never executed."""
@@ -175,7 +193,7 @@ def reject_action(
     request = actions_pb2.DecideActionRequest(
         action_id=action, decision=actions_pb2.ACTION_DECISION_REJECT, reason=reason
     )
-    _print_action(_decide(request, target(data, address, insecure)), json=json)
+    _print_action(_decide(request, target(data, address, insecure, ca, cert, cert_key)), json=json)
 
 
 def _decide(request: "actions_pb2.DecideActionRequest", host: "Target") -> "actions_pb2.Action":

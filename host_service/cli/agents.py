@@ -4,7 +4,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from host_service.cli.options import AddressOption, DataOption, InsecureOption, JsonOption, target
+from host_service.cli.options import (
+    AddressOption,
+    CaOption,
+    CertKeyOption,
+    CertOption,
+    DataOption,
+    InsecureOption,
+    JsonOption,
+    target,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +36,9 @@ def list_agents(
     json: JsonOption = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> None:
     """List agents by id."""
@@ -47,7 +59,7 @@ def list_agents(
 
         return await collect(page)
 
-    found = call_host(target(data, address, insecure), work)
+    found = call_host(target(data, address, insecure, ca, cert, cert_key), work)
     if json:
         print_json_list(found)
     else:

@@ -10,6 +10,9 @@ import typer
 from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, tell
 from host_service.cli.options import (
     AddressOption,
+    CaOption,
+    CertKeyOption,
+    CertOption,
     DataOption,
     InsecureOption,
     JsonOption,
@@ -47,6 +50,9 @@ def apply(
     json: JsonOption = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> int:
     """Apply a file of agents, bindings, models, keys and so on.
@@ -58,7 +64,9 @@ def apply(
     from host_service.configuration import ConfigurationError
 
     try:
-        answer = _apply(_read(file), dry_run=dry_run, host=target(data, address, insecure))
+        answer = _apply(
+            _read(file), dry_run=dry_run, host=target(data, address, insecure, ca, cert, cert_key)
+        )
     except ConfigurationError as error:
         for fault in error.faults:
             tell(str(fault))

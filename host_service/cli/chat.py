@@ -9,6 +9,9 @@ import typer
 from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, CommandError, tell
 from host_service.cli.options import (
     AddressOption,
+    CaOption,
+    CertKeyOption,
+    CertOption,
     DataOption,
     InsecureOption,
     Target,
@@ -54,6 +57,9 @@ def chat(
     ] = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> int:
     """Talk to an agent.
@@ -66,7 +72,7 @@ def chat(
         raise typer.BadParameter("the message is empty", param_hint="TEXT")
     if with_host and address:
         raise typer.BadParameter("has no meaning with --with-host", param_hint="--address")
-    host = target(data, address, insecure)
+    host = target(data, address, insecure, ca, cert, cert_key)
     if not with_host:
         return _run(host, None, text, agent, conversation)
     from host_service.cli.child_host import host_for_chat

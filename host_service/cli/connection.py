@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 import grpc
@@ -13,10 +14,13 @@ from runmesh.admin.v1.admin_pb2_grpc import AdminServiceStub
 from runmesh.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from runmesh.v1.gateway_pb2_grpc import GatewayServiceStub
 
+from host_service.certificates.files import SYSTEM, DialFiles
+from host_service.cli.certificate_folder import authority_of
 from host_service.cli.failures import CommandError
 from host_service.cli.options import Target, is_loopback
 from host_service.cli.refusals import decode, explain
-from host_service.cli.running_host import find_host, no_host, operator_key
+from host_service.cli.running_host import RunningHost, find_host, no_host, operator_key
+from host_service.cli.tls_trouble import tls_trouble
 
 Result = TypeVar("Result")
 
@@ -48,10 +52,11 @@ class HostConnection:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a host answers, and the key to show there."""
+    """Where a host answers, the key to show there, and what TLS needs; None: there is no TLS."""
 
     address: str
     api_key: str = field(repr=False)
+    tls: DialFiles | None = None
 
 
 def locate(target: Target) -> Endpoint:
@@ -60,16 +65,35 @@ def locate(target: Target) -> Endpoint:
     Raises:
         CommandError: No host runs on the data folder, or the key or the address will not do.
     """
-    address = target.address or find_host(target.data_folder)
-    return Endpoint(address=address, api_key=_api_key(target))
+    if target.address is not None:
+        return Endpoint(address=target.address, api_key=_api_key(target), tls=_over_tcp(target))
+    host, address = find_host(target.data_folder)
+    tls = None if address.startswith("unix:") else target.tls or _tls_of(host, target.data_folder)
+    return Endpoint(address=address, api_key=_api_key(target), tls=tls)
 
 
 @asynccontextmanager
 async def connect(endpoint: Endpoint) -> AsyncIterator[HostConnection]:
     """Opens a connection to a host; the first call on it tells whether the host is there."""
-    options = _channel_options(endpoint.address)
-    async with grpc.aio.insecure_channel(endpoint.address, options=options) as channel:
+    async with _channel(endpoint) as channel:
         yield HostConnection(channel, api_key=endpoint.api_key)
+
+
+def _channel(endpoint: Endpoint) -> grpc.aio.Channel:
+    options = _channel_options(endpoint.address)
+    if endpoint.tls is None:
+        return grpc.aio.insecure_channel(endpoint.address, options=options)
+    # Only where it is needed: certificates take long to import.
+    from host_service.certificates.dialling import channel_credentials
+    from host_service.certificates.errors import CertificateUnusable
+
+    try:
+        credentials = channel_credentials(endpoint.tls)
+    except CertificateUnusable as error:
+        raise CommandError(error.message, error.advice) from error
+    if endpoint.tls.name:
+        options.append(("grpc.ssl_target_name_override", endpoint.tls.name))
+    return grpc.aio.secure_channel(endpoint.address, credentials, options=options)
 
 
 def call_host(
@@ -109,7 +133,36 @@ def failure(
         return explain(refusal, advice)
     if target.address is None:
         return no_host(target.data_folder)
+    trouble = tls_trouble(target.address, _over_tcp(target))
+    if trouble is not None:
+        return trouble
     return CommandError(f"no host answers at {target.address}", refusal.message.split(": ")[-1])
+
+
+def _over_tcp(target: Target) -> DialFiles | None:
+    """What TLS needs at the target's address; a socket has none."""
+    return None if (target.address or "").startswith("unix:") else target.tls
+
+
+def _tls_of(host: RunningHost, data_folder: Path) -> DialFiles | None:
+    """What TLS needs to reach the host on a data folder over TCP: all is in files of its own."""
+    if not host.tls_certificate:
+        return None
+    from host_service.certificates.errors import CertificateUnusable
+    from host_service.certificates.identity import load_certificates, names_of
+
+    certificate = Path(host.tls_certificate)
+    try:
+        names = names_of(load_certificates(certificate)[0])
+    except CertificateUnusable as error:
+        raise CommandError(error.message, error.advice) from error
+    shows = bool(host.tls_client_ca)
+    return DialFiles(
+        ca=authority_of(data_folder) or SYSTEM,
+        certificate=certificate if shows else None,
+        key=Path(host.tls_key) if shows else None,
+        name=names[0] if names else "",
+    )
 
 
 def _channel_options(address: str) -> list[tuple[str, int | str]]:
@@ -137,10 +190,10 @@ def _api_key(target: Target) -> str:
             f"a host at {target.address} needs a key",
             "set RUNMESH_API_KEY to one that 'runmesh keys create' made there",
         )
-    elif not (target.insecure or is_loopback(target.address)):
+    elif not (target.tls or target.insecure or is_loopback(target.address)):
         raise CommandError(
             f"the API key would go to {target.address} without TLS",
-            "reach the host through a tunnel, or allow it with --insecure",
+            "give --ca FILE, or --ca system; or allow it with --insecure",
         )
     if not _METADATA_VALUE.fullmatch(api_key):
         raise CommandError("RUNMESH_API_KEY has characters that no API key has")

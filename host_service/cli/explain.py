@@ -4,6 +4,9 @@ from typing import TYPE_CHECKING
 
 from host_service.cli.options import (
     AddressOption,
+    CaOption,
+    CertKeyOption,
+    CertOption,
     DataOption,
     InsecureOption,
     JsonOption,
@@ -24,6 +27,9 @@ def explain_run(
     json: JsonOption = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> None:
     """Explain why a run came out as it did.
@@ -41,7 +47,7 @@ def explain_run(
         request = explain_pb2.ExplainRunRequest(run_id=run)
         return await host.admin.ExplainRun(request, metadata=host.metadata, timeout=CALL_SECONDS)
 
-    told = call_host(target(data, address, insecure), work, advice=_ADVICE)
+    told = call_host(target(data, address, insecure, ca, cert, cert_key), work, advice=_ADVICE)
     if json:
         print_json(to_json(told))
     else:

@@ -9,6 +9,9 @@ import typer
 
 from host_service.cli.options import (
     AddressOption,
+    CaOption,
+    CertKeyOption,
+    CertOption,
     DataOption,
     InsecureOption,
     JsonOption,
@@ -75,6 +78,9 @@ def create_key(
     json: JsonOption = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> None:
     """Make an API key and print it.
@@ -99,7 +105,7 @@ def create_key(
     async def work(host: "HostConnection") -> "admin_pb2.CreateApiKeyResponse":
         return await host.admin.CreateApiKey(request, metadata=host.metadata, timeout=CALL_SECONDS)
 
-    made = call_host(target(data, address, insecure), work)
+    made = call_host(target(data, address, insecure, ca, cert, cert_key), work)
     if json:
         print_json(to_json(made))
         return
@@ -114,6 +120,9 @@ def list_keys(
     json: JsonOption = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> None:
     """List API keys, newest first."""
@@ -134,7 +143,7 @@ def list_keys(
 
         return await collect(page)
 
-    found = call_host(target(data, address, insecure), work)
+    found = call_host(target(data, address, insecure, ca, cert, cert_key), work)
     if json:
         print_json_list(found)
     else:
@@ -147,6 +156,9 @@ def revoke_key(
     ],
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> None:
     """Revoke an API key.
@@ -165,7 +177,7 @@ def revoke_key(
         )
         return answer.key
 
-    revoked = call_host(target(data, address, insecure), work, advice=_ADVICE)
+    revoked = call_host(target(data, address, insecure, ca, cert, cert_key), work, advice=_ADVICE)
     print(f"key {revoked.key_id} ({revoked.name}) is revoked")
 
 

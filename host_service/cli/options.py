@@ -9,11 +9,13 @@ from typing import Annotated
 
 import typer
 
+from host_service.certificates.files import SYSTEM, DialFiles
 from host_service.cli.tls_options import check_query
 from host_service.settings import default_data_folder
 
 # sockaddr_un.sun_path without its closing zero.
 _LONGEST_SOCKET_PATH = 107
+_TLS_SCHEMES = ("https", "grpcs")
 _HOST_AND_PORT = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")
 _NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
 _RUNNER = re.compile(rf"({_NAME}/{_NAME})=(\S+)")
@@ -62,6 +64,14 @@ def dial_address(value: str) -> str:
     if _is_socket(value) or _is_host_and_port(value) or _is_dns(value):
         return value
     raise typer.BadParameter(f"{value!r} is not HOST:PORT, unix:/absolute/path or dns:///NAME:PORT")
+
+
+def host_address(value: str) -> str:
+    """Checks where a host is; a scheme may say that it has TLS."""
+    scheme, _, place = value.rpartition("://")
+    if scheme in _TLS_SCHEMES and _is_host_and_port(place):
+        return value
+    return dial_address(value)
 
 
 def positive_number(value: str) -> int:
@@ -152,9 +162,33 @@ AddressOption = Annotated[
         "--address",
         metavar="ADDRESS",
         envvar="RUNMESH_ADDRESS",
-        parser=dial_address,
-        help="A host elsewhere, HOST:PORT; its API key comes from RUNMESH_API_KEY.",
+        parser=host_address,
+        help="A host elsewhere, HOST:PORT, or https://HOST:PORT for TLS with an authority that "
+        "this machine trusts; its API key comes from RUNMESH_API_KEY.",
     ),
+]
+CaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        parser=Path,
+        help="With --address: use TLS; who signed the host's certificate, or 'system'. Also "
+        "RUNMESH_CA.",
+    ),
+]
+CertOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cert",
+        metavar="FILE",
+        parser=Path,
+        help="The certificate to show to a host that asks for one. Also RUNMESH_CERT.",
+    ),
+]
+CertKeyOption = Annotated[
+    Path | None,
+    typer.Option("--key", metavar="FILE", parser=Path, help="Its key. Also RUNMESH_CERT_KEY."),
 ]
 InsecureOption = Annotated[
     bool,
@@ -170,13 +204,47 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON with the co
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which host a command talks to: the one on a data folder, or one at an address."""
+    """Which host a command talks to: the one on a data folder, or one at an address.
+
+    Attributes:
+        data_folder: The data folder.
+        address: A gRPC target; None: what the data folder says.
+        insecure: Whether the API key may go over a network without TLS.
+        tls: What the connection trusts and shows; None: what the data folder says, and without TLS
+            at an address.
+    """
 
     data_folder: Path
     address: str | None = None
     insecure: bool = False
+    tls: DialFiles | None = None
 
 
-def target(data: Path | None, address: str | None, insecure: bool) -> Target:
-    """Makes a target of the three options that choose it."""
-    return Target(data_folder=data_folder(data), address=address, insecure=insecure)
+def target(
+    data: Path | None,
+    address: str | None,
+    insecure: bool,
+    ca: Path | None = None,
+    cert: Path | None = None,
+    key: Path | None = None,
+) -> Target:
+    """Makes a target of the options that choose it, and of the environment."""
+    scheme, _, place = (address or "").rpartition("://")
+    wants_tls = scheme in _TLS_SCHEMES
+    ca = ca or _path_of("RUNMESH_CA") or (SYSTEM if wants_tls else None)
+    cert, key = cert or _path_of("RUNMESH_CERT"), key or _path_of("RUNMESH_CERT_KEY")
+    if (cert is None) != (key is None):
+        raise typer.BadParameter("--cert and --key go together")
+    if cert is not None and ca is None:
+        raise typer.BadParameter("--cert is shown over TLS: give --ca FILE, or --ca system")
+    return Target(
+        data_folder=data_folder(data),
+        address=place if wants_tls else address,
+        insecure=insecure,
+        tls=DialFiles(ca=ca, certificate=cert, key=key) if ca else None,
+    )
+
+
+def _path_of(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    return Path(value) if value else None

@@ -7,6 +7,9 @@ import typer
 from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, CommandError, tell
 from host_service.cli.options import (
     AddressOption,
+    CaOption,
+    CertKeyOption,
+    CertOption,
     DataOption,
     InsecureOption,
     RunArgument,
@@ -57,6 +60,9 @@ def replay_run(
     ] = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> int:
     """Run the event of a run once more.
@@ -97,7 +103,7 @@ def replay_run(
             stream.cancel()
         return None
 
-    ended = call_host(target(data, address, insecure), work, advice=_ADVICE)
+    ended = call_host(target(data, address, insecure, ca, cert, cert_key), work, advice=_ADVICE)
     if ended is None:
         raise CommandError("the host ended the stream")
     failure = outcome(ended.run)

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from host_service.cli.listed import Listed
-from host_service.cli.options import AddressOption, DataOption, InsecureOption, JsonOption, target
+from host_service.cli.options import (
+    AddressOption,
+    CaOption,
+    CertKeyOption,
+    CertOption,
+    DataOption,
+    InsecureOption,
+    JsonOption,
+    target,
+)
 
 if TYPE_CHECKING:
     from runmesh.v1 import discovery_pb2
@@ -30,6 +39,9 @@ def list_runners(
     json: JsonOption = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> None:
     """List runners and the instances that serve them.
@@ -47,7 +59,7 @@ def list_runners(
             discovery_pb2.ListRunnersRequest(), metadata=host.metadata, timeout=CALL_SECONDS
         )
 
-    mesh = call_host(target(data, address, insecure), work)
+    mesh = call_host(target(data, address, insecure, ca, cert, cert_key), work)
     if json:
         print_json(listing(mesh, only or Listed.RUNNERS))
     else:

@@ -24,11 +24,17 @@ class RunningHost:
         process_id: Its process.
         grpc: Where it listens with TCP, `HOST:PORT`; empty: nowhere.
         socket: Its unix socket, `unix:/path`; empty: none.
+        tls_certificate: The file of the certificate that it shows on TCP; empty: no TLS there.
+        tls_key: The file of its key.
+        tls_client_ca: The file of who signs clients' certificates; empty: they need none.
     """
 
     process_id: int
     grpc: str
     socket: str
+    tls_certificate: str = ""
+    tls_key: str = ""
+    tls_client_ca: str = ""
 
     def address(self) -> str | None:
         """The first of its addresses that takes connections, or None when none does."""
@@ -51,6 +57,9 @@ def read_host_file(data_folder: Path) -> RunningHost | None:
             process_id=int(told["pid"]),
             grpc=_text(told, "grpc"),
             socket=_text(told, "socket"),
+            tls_certificate=_text(told, "tls_certificate"),
+            tls_key=_text(told, "tls_key"),
+            tls_client_ca=_text(told, "tls_client_ca"),
         )
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -62,8 +71,10 @@ def read_host_file(data_folder: Path) -> RunningHost | None:
         ) from error
 
 
-def find_host(data_folder: Path, *, start_seconds: float = _START_SECONDS) -> str:
-    """Finds the address of the host on a data folder; waits while it is still starting.
+def find_host(
+    data_folder: Path, *, start_seconds: float = _START_SECONDS
+) -> tuple[RunningHost, str]:
+    """Finds the host on a data folder, and its address; waits while it is still starting.
 
     Raises:
         CommandError: No host runs there.
@@ -72,8 +83,8 @@ def find_host(data_folder: Path, *, start_seconds: float = _START_SECONDS) -> st
     while True:
         host = read_host_file(data_folder)
         address = host.address() if host else None
-        if address:
-            return address
+        if host and address:
+            return host, address
         if not host_holds(data_folder) or time.monotonic() > deadline:
             raise no_host(data_folder)
         time.sleep(_POLL_SECONDS)

@@ -9,6 +9,9 @@ from host_service.cli.explain import explain_run
 from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, CommandError, tell
 from host_service.cli.options import (
     AddressOption,
+    CaOption,
+    CertKeyOption,
+    CertOption,
     DataOption,
     InsecureOption,
     JsonOption,
@@ -76,6 +79,9 @@ def list_runs(
     json: JsonOption = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> None:
     """List runs, newest first."""
@@ -103,7 +109,7 @@ def list_runs(
 
         return await collect(page, limit=limit)
 
-    found = call_host(target(data, address, insecure), work)
+    found = call_host(target(data, address, insecure, ca, cert, cert_key), work)
     if json:
         print_json_list(found)
     else:
@@ -117,6 +123,9 @@ def show_run(
     json: JsonOption = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> None:
     """Show what became of a run.
@@ -136,7 +145,9 @@ def show_run(
         answer = await host.gateway.GetRun(request, metadata=host.metadata, timeout=CALL_SECONDS)
         return answer.run, await _results_so_far(host, answer.run)
 
-    found, results = call_host(target(data, address, insecure), work, advice=_ADVICE)
+    found, results = call_host(
+        target(data, address, insecure, ca, cert, cert_key), work, advice=_ADVICE
+    )
     if json:
         print_json({**to_json(found), "results": [to_json(result) for result in results]})
     else:
@@ -179,6 +190,9 @@ def watch_run(
     ] = False,
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> int:
     """Follow a run to its end.
@@ -206,7 +220,7 @@ def watch_run(
                 return item.ended
         return None
 
-    ended = call_host(target(data, address, insecure), work, advice=_ADVICE)
+    ended = call_host(target(data, address, insecure, ca, cert, cert_key), work, advice=_ADVICE)
     failure = outcome(ended) if ended is not None else CommandError("the host ended the stream")
     if failure is None:
         return EXIT_DONE
@@ -220,6 +234,9 @@ def cancel_run(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record.")] = "",
     data: DataOption = None,
     address: AddressOption = None,
+    ca: CaOption = None,
+    cert: CertOption = None,
+    cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> None:
     """Cancel a run and wait until it has ended.
@@ -238,7 +255,7 @@ def cancel_run(
         )
         return answer.run
 
-    ended = call_host(target(data, address, insecure), work, advice=_ADVICE)
+    ended = call_host(target(data, address, insecure, ca, cert, cert_key), work, advice=_ADVICE)
     status = words(gateway_pb2.RunStatus, ended.status)
     if ended.status == gateway_pb2.RUN_STATUS_CANCELLED:
         print(f"run {ended.run_id} was cancelled")

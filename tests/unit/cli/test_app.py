@@ -45,7 +45,7 @@ COMMANDS = {
     "plugins build": {"FOLDER", "--offline", "--plugins", "--data"},
     "plugins environments": {"--json", "--plugins", "--data"},
     "plugins clean": {"--unused-for", "--wheels", "--plugins", "--data"},
-    "agents list": {"--json", "--data", "--address"},
+    "agents list": {"--json", "--data", "--address", "--ca", "--cert", "--key", "--insecure"},
     "bindings list": {"--agent", "--json", "--data", "--address"},
     "models list": {"--json", "--data", "--address"},
     "tools list": {"--json", "--data", "--address"},
