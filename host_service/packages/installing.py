@@ -258,8 +258,8 @@ class Installer:
         before = self.folders.current(plugin_id)
         running = self.mesh.instances(plugin_id)
         place = self.folders.keep(unpacked, plugin_id, outcome.version, record)
-        self.progress.step("switching to it")
         try:
+            self.progress.step("switching to it")
             self.folders.switch(plugin_id, place)
             serves = None
             if running is not None:
