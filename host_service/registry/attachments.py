@@ -194,6 +194,9 @@ class AttachedStream:
         """Why it has ended, for people."""
         if self.ended_by is not None:
             return self.ended_by.message
+        if self.instance.development:
+            # Whoever reads it should not look for a fault where somebody has saved a file.
+            return "the development instance was reloaded or stopped"
         return "it closed its stream" if self._closed_by_runner else "its connection was lost"
 
     def end(self, error: HostError) -> None:
