@@ -15,6 +15,7 @@
         serve(answer)
 """
 
+from runner_sdk._attach import Attach
 from runner_sdk._tls import Tls
 from runner_sdk.context import RunContext
 from runner_sdk.errors import HostCallError, ManifestError, RunFailure, SdkError
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AgentRunner",
+    "Attach",
     "HostCallError",
     "HostClient",
     "Manifest",

@@ -17,6 +17,7 @@ from runner_sdk._wire import FRAME_BYTES
 RESULTS_WAITING = 512
 """How many results may wait: enough to make a frame's own cost small, few enough to go soon."""
 
+_ANY_NUMBER = 2**31
 # How long a producer that never awaits may keep the loop from everybody else.
 _TURN_SECONDS = 0.001
 # A sender in the middle of a write needs one turn to hear that it is done, one to resume, and one
@@ -82,20 +83,31 @@ class Outbox:
 
         A frame holds what waits, up to the contract's limit; a single larger result goes alone.
         """
+        return b"".join(await self.take_pieces())
+
+    async def take_pieces(
+        self, most: int = _ANY_NUMBER, *, most_bytes: int = FRAME_BYTES
+    ) -> list[bytes]:
+        """Waits for results and returns them one by one; none when there will be no more.
+
+        Args:
+            most: How many at most.
+            most_bytes: How large together; a single larger one goes alone.
+        """
         while not self._pieces:
             if self._closed:
-                return b""
+                return []
             self._reader = asyncio.get_running_loop().create_future()
             try:
                 await self._reader
             finally:
                 self._reader = None
-        frame = self._next_frame()
+        pieces = self._next_pieces(most, most_bytes)
         if self._emptied is not None:
             if not self._emptied.done():
                 self._emptied.set_result(None)
             self._emptied = None
-        return frame
+        return pieces
 
     def close(self, *, discard: bool = False) -> None:
         """Ends the stream: the sender gets what waits and then the end.
@@ -116,15 +128,17 @@ class Outbox:
         if reader is not None and not reader.done():
             reader.set_result(None)
 
-    def _next_frame(self) -> bytes:
+    def _next_pieces(self, most: int, most_bytes: int) -> list[bytes]:
         pieces = self._pieces
-        if self._bytes <= FRAME_BYTES or len(pieces) == 1:
+        if len(pieces) <= most and (self._bytes <= most_bytes or len(pieces) == 1):
             self._pieces, self._bytes = [], 0
-            return b"".join(pieces)
+            return pieces
         size = count = 0
-        while count == 0 or size + len(pieces[count]) <= FRAME_BYTES:
-            size += len(pieces[count])
+        for piece in pieces[:most]:
+            if count and size + len(piece) > most_bytes:
+                break
+            size += len(piece)
             count += 1
         self._pieces = pieces[count:]
         self._bytes -= size
-        return b"".join(pieces[:count])
+        return pieces[:count]

@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from runmesh.v1 import discovery_pb2, run_pb2
 
 import runner_sdk
+from runner_sdk._attach import Attach, Attachment
 from runner_sdk._listen import listen_address, private_files
 from runner_sdk._servicer import DiscoveryServicer, Identity, RunServicer, Served
 from runner_sdk._tls import Tls
@@ -45,11 +46,14 @@ class RunnerServer:
         manifest: Manifest | str | Path | None = None,
         listen: str | None = None,
         tls: Tls | None = None,
+        attach: Attach | None = None,
         max_concurrent_runs: int = 0,
     ) -> None:
         tls = tls or Tls.from_environment()
         self._tls = tls
-        self._listen = listen_address(listen, tls=tls is not None and tls.can_listen)
+        self._listen = ""
+        if attach is None:
+            self._listen = listen_address(listen, tls=tls is not None and tls.can_listen)
         self.manifest = _manifest_of(runners, manifest)
         served = _match(runners, self.manifest)
         self._channels = Channels(tls.host_credentials() if tls else None)
@@ -65,6 +69,11 @@ class RunnerServer:
             ),
             served=served,
         )
+        self._attachment: Attachment | None = None
+        if attach is not None:
+            self._attachment = Attachment(
+                attach=attach, runs=self._runs, discovery=self._discovery, channels=self._channels
+            )
         self._health = health.aio.HealthServicer()
         self._server: aio.Server | None = None
         self._hurry = asyncio.Event()
@@ -74,12 +83,27 @@ class RunnerServer:
         """How many runs are under way."""
         return self._runs.active
 
+    @property
+    def attaches(self) -> bool:
+        """Whether it attaches to a host instead of listening for some."""
+        return self._attachment is not None
+
+    async def refused(self) -> ServeError:
+        """Waits until the host to attach to will not have this process, and returns why."""
+        never: asyncio.Future[ServeError] = asyncio.get_running_loop().create_future()
+        return await (asyncio.shield(self._attachment.refused) if self._attachment else never)
+
     async def start(self) -> str:
-        """Starts listening and returns the address.
+        """Starts listening, or attaching, and returns the address to listen on or attach to.
 
         Raises:
             ServeError: The address cannot be listened on.
         """
+        if self._attachment is not None:
+            return self._attachment.start()
+        return await self._listen_now()
+
+    async def _listen_now(self) -> str:
         server = aio.server(options=server_options())
         _add_services(server, runs=self._runs, discovery=self._discovery, status=self._health)
         for service in ("", _DISCOVERY, _RUN):
@@ -106,6 +130,8 @@ class RunnerServer:
             Whether all runs ended. One that ignores cancellation does not.
         """
         self._runs.drain()
+        if self._attachment is not None:
+            self._attachment.drain()
         await self._health.enter_graceful_shutdown()
         ended = asyncio.create_task(self._runs.ended())
         hurry = asyncio.create_task(self._hurry.wait())
@@ -118,6 +144,8 @@ class RunnerServer:
             await asyncio.wait({ended}, timeout=_CLEANUP_SECONDS)
         all_ended = ended.done()
         ended.cancel()
+        if self._attachment is not None:
+            await self._attachment.close(_FLUSH_SECONDS)
         if self._server is not None:
             await self._server.stop(_FLUSH_SECONDS)
         await self._channels.close()

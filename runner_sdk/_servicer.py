@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -63,8 +63,17 @@ class DiscoveryServicer:
     ) -> discovery_pb2.HandshakeResponse:
         """Agrees on a protocol version; an empty one says that there is none in common."""
         common = PROTOCOL_VERSION in request.protocol_versions
+        return self.introduction(PROTOCOL_VERSION if common else "")
+
+    @property
+    def manifests(self) -> Sequence[RunnerManifest]:
+        """The runners' manifests."""
+        return self._manifests
+
+    def introduction(self, protocol_version: str = "") -> discovery_pb2.HandshakeResponse:
+        """Returns who this process is, with the protocol version that was picked."""
         return discovery_pb2.HandshakeResponse(
-            protocol_version=PROTOCOL_VERSION if common else "",
+            protocol_version=protocol_version,
             plugin_id=self._identity.plugin_id,
             plugin_version=self._identity.plugin_version,
             sdk_name="runmesh-sdk",
@@ -103,13 +112,14 @@ class RunServicer:
 
     async def run(self, request: run_pb2.RunRequest, context: _RunServicerContext) -> None:
         """Starts a run and sends its results as they come."""
-        refused = self._refusal_of(request)
-        if refused is not None:
-            await context.abort_with_status(refused)
         try:
-            run = self._start(request, context)
-        except _Invalid as error:
-            await context.abort_with_status(_invalid("context.config_json", str(error)))
+            run = self.accept(
+                request,
+                metadata=context.invocation_metadata() or (),
+                remaining_seconds=_remaining(context),
+            )
+        except Refused as refused:
+            await context.abort_with_status(refused.status)
         try:
             while frame := await run.outbox.take():
                 await context.write(frame)
@@ -121,8 +131,7 @@ class RunServicer:
             run.abandon()
             raise
         finally:
-            self._streams.discard(run)
-            self._settle()
+            self.let_go(run)
 
     async def interrupt(
         self,
@@ -130,9 +139,51 @@ class RunServicer:
         context: aio.ServicerContext[run_pb2.InterruptRequest, run_pb2.InterruptResponse],
     ) -> run_pb2.InterruptResponse:
         """Stops a run and answers when its code has ended."""
+        try:
+            was_active = await self.stop_run(request)
+        except Refused as refused:
+            await context.abort_with_status(refused.status)
+        return run_pb2.InterruptResponse(was_active=was_active)
+
+    def accept(
+        self,
+        request: run_pb2.RunRequest,
+        *,
+        metadata: Iterable[tuple[str, str | bytes]],
+        remaining_seconds: float | None = None,
+    ) -> Run:
+        """Starts a run; whoever sends its results lets it go afterwards.
+
+        Args:
+            request: The run.
+            metadata: What came beside it, such as its trace.
+            remaining_seconds: How long it may take where the request does not say.
+
+        Raises:
+            Refused: It cannot be run here, or not now.
+        """
+        refused = self._refusal_of(request)
+        if refused is not None:
+            raise Refused(refused)
+        try:
+            return self._start(request, metadata, remaining_seconds)
+        except _Invalid as error:
+            raise Refused(_invalid("context.config_json", str(error))) from error
+
+    def let_go(self, run: Run) -> None:
+        """Says that nothing more of a run is sent."""
+        self._streams.discard(run)
+        self._settle()
+
+    async def stop_run(self, request: run_pb2.InterruptRequest) -> bool:
+        """Stops a run; returns, when its code has ended, whether it was under way.
+
+        Raises:
+            Refused: The runner's manifest does not have the capability.
+        """
         runs = [run for run in self._runs if run.run_id == request.run_id]
         if not self._can_interrupt(runs):
-            await context.abort_with_status(
+            raise Refused(
                 refusal(
                     grpc.StatusCode.UNIMPLEMENTED,
                     "NOT_IMPLEMENTED",
@@ -144,7 +195,7 @@ class RunServicer:
             run.interrupt(request.reason, _seconds(request.grace))
         for run in runs:
             await run.finished.wait()
-        return run_pb2.InterruptResponse(was_active=bool(runs))
+        return bool(runs)
 
     def drain(self) -> None:
         """Takes no more runs."""
@@ -195,9 +246,16 @@ class RunServicer:
             if any(run.runner is entry.runner for run in runs)
         )
 
-    def _start(self, request: run_pb2.RunRequest, context: _RunServicerContext) -> Run:
-        timeout_seconds = _timeout_of(request, context)
-        trace = RunTrace(context.invocation_metadata() or ())
+    def _start(
+        self,
+        request: run_pb2.RunRequest,
+        metadata: Iterable[tuple[str, str | bytes]],
+        remaining_seconds: float | None,
+    ) -> Run:
+        timeout_seconds = remaining_seconds
+        if request.HasField("timeout"):
+            timeout_seconds = _seconds(request.timeout)
+        trace = RunTrace(metadata)
         run_context = _run_context(
             request, trace=trace, timeout_seconds=timeout_seconds, channels=self._channels
         )
@@ -250,6 +308,18 @@ def _run_context(
     )
 
 
+class Refused(Exception):
+    """A run, or an interrupt, that is refused.
+
+    Attributes:
+        status: How.
+    """
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.details)
+        self.status = status
+
+
 class _Invalid(Exception):
     """A request whose configuration cannot be read."""
 
@@ -284,9 +354,7 @@ def _countdown(
     return lambda: max(0.0, end - clock())
 
 
-def _timeout_of(request: run_pb2.RunRequest, context: Any) -> float | None:
-    if request.HasField("timeout"):
-        return _seconds(request.timeout)
+def _remaining(context: Any) -> float | None:
     remaining: float | None = context.time_remaining()
     if remaining is None or remaining > _NO_DEADLINE_SECONDS:
         return None

@@ -69,13 +69,18 @@ class Channels:
         self._renew()
         channel = self._channels.get(address)
         if channel is None:
-            options = channel_options(address)
-            if self._credentials is not None and not address.startswith("unix:"):
-                channel = aio.secure_channel(address, self._credentials.value, options=options)
-            else:
-                channel = aio.insecure_channel(address, options=options)
-            self._channels[address] = channel
+            channel = self._channels[address] = self._open(address, channel_options(address))
         return channel
+
+    def open(self, address: str, options: Options) -> aio.Channel:
+        """Opens a channel that is the caller's own, to be closed by the caller."""
+        self._renew()
+        return self._open(address, [*channel_options(address), *options])
+
+    def _open(self, address: str, options: Options) -> aio.Channel:
+        if self._credentials is not None and not address.startswith("unix:"):
+            return aio.secure_channel(address, self._credentials.value, options=options)
+        return aio.insecure_channel(address, options=options)
 
     def are_private(self, address: str) -> bool:
         """Returns whether nobody can listen in on the channel to an address."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+from runner_sdk._attach import Attach
 from runner_sdk._parent import ParentWatch
 from runner_sdk._server import RunnerServer
 from runner_sdk._tls import Tls
@@ -32,10 +33,13 @@ def serve(
     manifest: Manifest | str | Path | None = None,
     listen: str | None = None,
     tls: Tls | None = None,
+    attach: Attach | None = None,
     max_concurrent_runs: int = 0,
     grace_seconds: float | None = None,
 ) -> None:
     """Serves runners until the process is told to stop, or the host that started it is gone.
+
+    It listens for hosts, or attaches to one.
 
     On SIGTERM or SIGINT it takes no more runs, and health says NOT_SERVING. Runs under way have the
     grace to end, then they are cancelled and clean up. A second signal cancels at once.
@@ -46,6 +50,9 @@ def serve(
             one above the first runner's source file.
         listen: `host:port` or `unix:/path`. By default what the host put into `RUNMESH_LISTEN`, and
             without a host any free port of 127.0.0.1.
+        attach: The host to attach to, instead of listening. By default the one that
+            `RUNMESH_ATTACH` names, with the token in `RUNMESH_ATTACH_TOKEN`. A connection that is
+            lost is opened again; runs that were on it are over.
         tls: Certificates. By default those that `RUNMESH_TLS_CERT`, `RUNMESH_TLS_KEY`,
             `RUNMESH_TLS_CLIENT_CA` and `RUNMESH_TLS_HOST_CA` name. Without them only this machine
             can be listened to. A unix socket has no TLS.
@@ -69,6 +76,7 @@ def serve(
                         manifest=manifest,
                         listen=listen,
                         tls=tls,
+                        attach=attach or Attach.from_environment(),
                         max_concurrent_runs=max_concurrent_runs,
                     ),
                     grace_seconds=grace_seconds,
@@ -105,11 +113,19 @@ async def _serve(
     if supervised:
         watch.start()
     address = await server.start()
-    _logger.info("%s listens on %s", server.manifest.plugin_id, address)
+    verb = "attaches to" if server.attaches else "listens on"
+    _logger.info("%s %s %s", server.manifest.plugin_id, verb, address)
+    waiting = asyncio.create_task(told.wait())
+    refused = asyncio.create_task(server.refused())
     try:
-        await told.wait()
-        return await server.drain(grace_seconds)
+        await asyncio.wait({waiting, refused}, return_when=asyncio.FIRST_COMPLETED)
+        all_ended = await server.drain(grace_seconds)
+        if refused.done():
+            raise refused.result()
+        return all_ended
     finally:
+        waiting.cancel()
+        refused.cancel()
         watch.stop()
 
 
