@@ -15,7 +15,7 @@ import collections
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from host_service.environments.errors import BuildFailed
@@ -26,7 +26,7 @@ from host_service.environments.installers import (
     choose_installer,
 )
 from host_service.environments.repacking import needed_distributions, repack, wheel_name
-from host_service.environments.requirements import Requirements, package_name
+from host_service.environments.requirements import Requirements, file_digest, package_name
 from host_service.environments.sdk import SDK_NAME
 from host_service.environments.shelf import (
     DESCRIPTION_NAME,
@@ -138,7 +138,10 @@ class _Builder:
             links=(*brought, needs),
             workshop=self._workshop,
         )
-        wanted.requirements.write_text("\n".join(requirements.lines) + "\n", "utf-8")
+        lines = requirements.lines
+        if requirements.has_hashes:
+            lines = await asyncio.to_thread(_with_sdk_hash, lines, sdk)
+        wanted.requirements.write_text("\n".join(lines) + "\n", "utf-8")
         wanted.constraints.write_text("\n".join(constraints) + "\n", "utf-8")
         return wanted
 
@@ -203,6 +206,12 @@ class _Builder:
         text = json.dumps(description, ensure_ascii=False, indent=2)
         (self._place / DESCRIPTION_NAME).write_text(text, "utf-8")
         self._shelf.put(self._place, environment)
+
+
+def _with_sdk_hash(lines: Iterable[str], sdk: Path) -> tuple[str, ...]:
+    """Gives the SDK's hash where all must have one: only the host knows it."""
+    hashed = f"{SDK_NAME} @ {sdk.as_uri()} --hash=sha256:{file_digest(sdk)}"
+    return tuple(hashed if package_name(line) == SDK_NAME else line for line in lines)
 
 
 def _move_scripts(made: Path, place: Path) -> None:

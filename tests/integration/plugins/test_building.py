@@ -16,6 +16,7 @@ import pytest
 
 from host_service.environments import BuildFailed, Environment, EnvironmentShelf, build
 from host_service.environments.installers import Installer, choose_installer
+from host_service.environments.requirements import file_digest
 from tests.integration.plugins.wheels import LocalRegistry, local_registry, write_wheel
 
 # A registry that nobody serves: who asks it is told no at once.
@@ -87,9 +88,9 @@ def write_python_plugin(folder: Path, requirements: str = "") -> Path:
     return folder
 
 
-def asked_of(environment: Environment, expression: str) -> str:
+def asked_of(environment: Environment, expression: str, *, of: str = "shade") -> str:
     """What an expression comes to in an environment."""
-    command = [str(environment.python), "-I", "-c", f"import shade; print({expression})"]
+    command = [str(environment.python), "-I", "-c", f"import {of}; print({expression})"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
@@ -186,8 +187,6 @@ async def test_no_registry_can_put_its_own_sdk_in_the_place_of_the_hosts(
 async def test_pinned_hashes_are_held(
     tmp_path: Path, data: Path, make_installer: MakeInstaller, registry: LocalRegistry
 ) -> None:
-    from host_service.environments.requirements import file_digest
-
     digest = file_digest(registry.folder / "shade-1.0-py3-none-any.whl")
     pinned = f"shade==1.0 \\\n    --hash=sha256:{digest}\n"
     installer = make_installer(registry.variables())
@@ -196,6 +195,18 @@ async def test_pinned_hashes_are_held(
     wrong = pinned.replace(digest, "0" * 64)
     with pytest.raises(BuildFailed, match=r"(?i)hash"):
         await build(write_python_plugin(tmp_path / "bad", wrong), data, installer=installer)
+
+
+async def test_pinned_hashes_of_all_but_the_sdk_are_enough(
+    tmp_path: Path, data: Path, make_installer: MakeInstaller
+) -> None:
+    needed = []
+    for wheel in (data / "environments" / "wheels" / "host").glob("*.whl"):
+        name, version = wheel.name.split("-")[:2]
+        needed.append(f"{name}=={version} --hash=sha256:{file_digest(wheel)}\n")
+    plugin = write_python_plugin(tmp_path / "desk", f"runmesh-sdk==0.1.0\n{''.join(needed)}")
+    made = await build(plugin, data, offline=True, installer=make_installer())
+    assert asked_of(made, "runner_sdk.__version__", of="runner_sdk") == "0.1.0"
 
 
 async def test_build_that_fails_says_why_and_leaves_nothing(
