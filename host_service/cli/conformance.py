@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, CommandError, visible
-from host_service.cli.options import dial_address, is_loopback
+from host_service.cli.options import DataOption, data_folder, dial_address, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,6 +93,7 @@ def conformance(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Dial another machine without TLS.")
     ] = False,
+    data: DataOption = None,
 ) -> int:
     """Play the host against a runner, and say what is wrong.
 
@@ -124,7 +125,8 @@ def conformance(
             "test the runner where it is, or add --insecure on a network that you trust",
             exit_status=EXIT_USAGE,
         )
-    report = _examine(address, plugin, options, (lambda _: None) if json else _print)
+    on_outcome = (lambda _: None) if json else _print
+    report = _examine(address, plugin, options, on_outcome, data_folder(data))
     if junit is not None:
         _write_junit(report, junit)
     if json:
@@ -139,15 +141,20 @@ def _examine(
     plugin: Path | None,
     options: "Options",
     on_outcome: "Callable[[Outcome], None]",
+    data: Path,
 ) -> "Report":
     import asyncio
 
     from host_service.conformance import Unreachable, check_address, check_plugin
+    from host_service.environments import EnvironmentShelf
+    from host_service.environments.interpreters import interpreters_of
     from host_service.supervisor import ManifestInvalid, SocketPathTooLong
 
     try:
         if plugin is not None:
-            return asyncio.run(check_plugin(plugin, options, on_outcome))
+            find_interpreter = interpreters_of(EnvironmentShelf(data))
+            checking = check_plugin(plugin, options, on_outcome, find_interpreter=find_interpreter)
+            return asyncio.run(checking)
         return asyncio.run(check_address(address or "", options, on_outcome))
     except Unreachable as error:
         raise CommandError(

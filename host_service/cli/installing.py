@@ -121,7 +121,7 @@ def _installer(data: Path, progress: ShownProgress) -> "Installer":
         folders=VersionFolders(data),
         policy=PackagePolicy.read(data),
         build_environment=lambda folder: build_environment(folder, data, progress),
-        try_plugin=see_it_run,
+        try_plugin=lambda plugin: see_it_run(plugin, data),
         mesh=HostOnData(data),
         progress=progress,
     )

@@ -134,13 +134,16 @@ def build_environment(folder: Path, data_folder: Path, progress: ShownProgress) 
     return asyncio.run(build(folder, data_folder, progress.line))
 
 
-def see_it_run(plugin: "PluginFolder") -> None:
+def see_it_run(plugin: "PluginFolder", data_folder: Path) -> None:
     """Runs a plugin for a moment, and compares what it serves with its files."""
     import asyncio
 
+    from host_service.environments import EnvironmentShelf
+    from host_service.environments.interpreters import interpreters_of
     from host_service.packages.trial import try_plugin
 
-    asyncio.run(try_plugin(plugin))
+    find_interpreter = interpreters_of(EnvironmentShelf(data_folder))
+    asyncio.run(try_plugin(plugin, find_interpreter=find_interpreter))
 
 
 def _state(number: int) -> str:

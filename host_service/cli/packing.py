@@ -1,11 +1,12 @@
 """`runmesh test`, `pack` and `sign`: from a plugin's folder to a package that others trust."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from host_service.cli.failures import EXIT_USAGE, CommandError
+from host_service.cli.conformance import conformance
+from host_service.cli.failures import EXIT_DONE, EXIT_USAGE, CommandError
 from host_service.cli.making import PluginOption
 from host_service.cli.options import DataOption, data_folder
 from host_service.cli.package_work import (
@@ -14,9 +15,6 @@ from host_service.cli.package_work import (
     failing_plainly,
     see_it_run,
 )
-
-if TYPE_CHECKING:
-    from host_service.packages.packing import PluginFolder
 
 
 def add_to(application: typer.Typer) -> None:
@@ -51,9 +49,9 @@ def run_tests(
             ran = run_own_tests(folder.path, environment.python)
             told = "it has no tests" if ran is Tester.NOTHING else f"passed ({ran.value})"
             print(f"its own tests: {told}", flush=True)
-        see_it_run(folder)
+        see_it_run(folder, data_folder(data))
     print("its manifest files: are what its process serves", flush=True)
-    return 0 if skip_conformance else _conformance(folder)
+    return EXIT_DONE if skip_conformance else conformance(plugin=folder.path, data=data)
 
 
 def pack(
@@ -86,7 +84,7 @@ def pack(
         progress.step("building its environment")
         build_environment(folder.path, data_folder(data), progress)
         progress.step("trying it")
-        see_it_run(folder)
+        see_it_run(folder, data_folder(data))
         progress.step("packing")
         package = packing.pack(folder, output or folder.path, key=key)
     print(f"{_shown(package.path)}")
@@ -129,12 +127,6 @@ def sign(
         package = packing.sign_package(Package.open(file), key)
     print(f"{package.path} is signed")
     print(f"sha256 {package.sha256}")
-
-
-def _conformance(folder: "PluginFolder") -> int:
-    from host_service.cli.conformance import conformance
-
-    return conformance(plugin=folder.path)
 
 
 def _shown(path: Path) -> Path:

@@ -15,6 +15,7 @@ from host_service.conformance.report import Outcome, Report, Verdict
 from host_service.conformance.runner_process import RunnerProcess
 from host_service.conformance.session import Session, Unreachable
 from host_service.supervisor.errors import PluginFailed
+from host_service.supervisor.interpreter import FindInterpreter, hosts_interpreter
 
 Listener = Callable[[Outcome], None]
 
@@ -37,7 +38,11 @@ async def check_address(
 
 
 async def check_plugin(
-    folder: Path, options: Options | None = None, on_outcome: Listener = lambda _: None
+    folder: Path,
+    options: Options | None = None,
+    on_outcome: Listener = lambda _: None,
+    *,
+    find_interpreter: FindInterpreter = hosts_interpreter,
 ) -> Report:
     """Starts the plugin in a folder as a host does, checks it, and ends it.
 
@@ -45,12 +50,13 @@ async def check_plugin(
         folder: The plugin's folder.
         options: How to check.
         on_outcome: Told of each outcome when it is there.
+        find_interpreter: Which Python it runs in; by default the host's own.
 
     Raises:
         ManifestInvalid: The folder's manifest breaks rules.
         SocketPathTooLong: There is no folder for a socket.
     """
-    process = RunnerProcess(folder)
+    process = RunnerProcess(folder, find_interpreter)
     session = Session(address="", process=process, options=options or Options())
     return await _Examination(session, str(folder), on_outcome).make()
 

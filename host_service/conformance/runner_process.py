@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import os
 import shutil
-import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,12 @@ from host_service.supervisor.environment import PrivateFolders, child_environmen
 from host_service.supervisor.errors import PluginFailed
 from host_service.supervisor.folders import tree_stamp
 from host_service.supervisor.guardian import resident_bytes
+from host_service.supervisor.interpreter import (
+    HOSTS_INTERPRETER,
+    FindInterpreter,
+    Interpreter,
+    hosts_interpreter,
+)
 from host_service.supervisor.manifest import PythonModule
 
 _LOOK_SECONDS = 0.02
@@ -31,13 +37,16 @@ class RunnerProcess:
 
     Args:
         folder: The plugin's folder.
+        find_interpreter: Which Python it runs in.
 
     Raises:
         ManifestInvalid: Its manifest breaks rules.
         SocketPathTooLong: There is no folder for its socket.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, find_interpreter: FindInterpreter = hosts_interpreter) -> None:
+        self._find_interpreter = find_interpreter
+        self._let_go: Callable[[], None] = lambda: None
         self.manifest: PluginManifest = read_manifest(folder.absolute())
         self.starts = 0
         self._sockets = SocketFolder.create()
@@ -75,7 +84,9 @@ class RunnerProcess:
         await self.stop()
         self.starts += 1
         self._address = f"unix:{self._sockets.new_path()}"
-        self._child = await Child.start(self._launch())
+        interpreter = await asyncio.to_thread(self._interpreter)
+        self._let_go = interpreter.hold()
+        self._child = await Child.start(self._launch(interpreter))
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._until_listening(self._child)
@@ -118,6 +129,7 @@ class RunnerProcess:
         if self._child is not None:
             await self._child.stop(_STOP_SECONDS)
             self._child = None
+        self._let_go()
 
     async def close(self) -> None:
         """Ends it, and removes its private folders."""
@@ -143,16 +155,22 @@ class RunnerProcess:
             raise PluginFailed("its process was not started")
         return self._child
 
-    def _launch(self) -> Launch:
+    def _interpreter(self) -> Interpreter:
+        if isinstance(self.manifest.run, PythonModule):
+            return self._find_interpreter(self.manifest.folder)
+        return HOSTS_INTERPRETER
+
+    def _launch(self, interpreter: Interpreter) -> Launch:
         run = self.manifest.run
-        python = (sys.executable, "-u", "-m")
+        python = (str(interpreter.python), "-u", "-m")
         policy = ChildPolicy()
+        environment = child_environment(
+            self.manifest, listen=self._address, folders=self._folders, policy=policy
+        )
         return Launch(
             plugin_id=self.manifest.plugin_id,
             command=(*python, run.module) if isinstance(run, PythonModule) else run.words,
             folder=self.manifest.folder,
-            environment=child_environment(
-                self.manifest, listen=self._address, folders=self._folders, policy=policy
-            ),
+            environment=interpreter.complete(environment),
             limits=self.manifest.limits.within(policy.limits),
         )

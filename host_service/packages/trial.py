@@ -18,16 +18,23 @@ from host_service.packages.errors import PluginDisagrees, PluginDoesNotRun
 from host_service.packages.packing import PluginFolder
 from host_service.registry import HostIdentity, Instance, InstanceState, Registry
 from host_service.supervisor import RestartPolicy, Supervisor
+from host_service.supervisor.interpreter import FindInterpreter
 
 # Above what the supervisor gives a process to become ready, so that its own words arrive.
 _MARGIN_SECONDS = 10.0
 
 
-async def try_plugin(plugin: PluginFolder, *, restart: RestartPolicy | None = None) -> None:
+async def try_plugin(
+    plugin: PluginFolder,
+    *,
+    find_interpreter: FindInterpreter,
+    restart: RestartPolicy | None = None,
+) -> None:
     """Starts a plugin, shakes hands, compares what it serves with its files, and stops it.
 
     Args:
         plugin: The plugin; its environment is there.
+        find_interpreter: Gives the Python that it runs in.
         restart: How long its process has to become ready, and to end.
 
     Raises:
@@ -42,6 +49,7 @@ async def try_plugin(plugin: PluginFolder, *, restart: RestartPolicy | None = No
             folders=[plugin.path],
             runtime_folder=Path(runtime_folder),
             restart=restart,
+            find_interpreter=find_interpreter,
         )
         await supervisor.start()
         try:
