@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from host_service.cli.database import BlobsOption, DatabaseOption, blobs_of, url_of
-from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, visible
+from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, CommandError, visible
 from host_service.cli.options import DataOption, data_folder, http_address, listen_address
+from host_service.cli.tls_options import (
+    TlsCertOption,
+    TlsClientCaOption,
+    TlsKeyOption,
+    listen_files,
+)
 from host_service.settings import DEFAULT_GRPC_ADDRESS, DEFAULT_HTTP_ADDRESS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from host_service.cli.findings import Finding
+    from host_service.cli.running_host import RunningHost
 
 _COLOURS = {"ok": typer.colors.GREEN, "warning": typer.colors.YELLOW, "problem": typer.colors.RED}
 
@@ -57,17 +64,21 @@ def doctor(
             help="Where it is to listen for HTTP; off: nowhere.",
         ),
     ] = DEFAULT_HTTP_ADDRESS,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_client_ca: TlsClientCaOption = None,
     json: JsonOption = False,
 ) -> int:
     """Look at all that a host needs, and say what to do.
 
     The data folder, the host, the database, the bytes of artifacts, the secret key, clocks,
-    plugins, sockets and ports. Nothing is changed, and a host may run meanwhile. Exit 1 on a
-    problem.
+    plugins, certificates, sockets and ports. Nothing is changed, and a host may run meanwhile. Exit
+    1 on a problem.
     """
-    from host_service.cli import content_checks, machine_checks
+    from host_service.cli import certificate_checks, content_checks, machine_checks
 
     folder = data_folder(data)
+    files = listen_files(tls_cert, tls_key, tls_client_ca)
 
     def look() -> "Iterator[Finding]":
         yield from machine_checks.check_data_folder(folder)
@@ -77,11 +88,23 @@ def doctor(
                 url_of(database, folder), blobs_of(blobs, database, folder), folder / "secret.key"
             )
         yield from content_checks.check_plugins(folder, plugins or ())
+        yield from certificate_checks.check_certificates(folder, files, _running_on(folder))
         yield from machine_checks.check_sockets()
-        yield from machine_checks.check_port(grpc, "--grpc", folder)
-        yield from machine_checks.check_port(http, "--http", folder)
+        for address, option in ((grpc, "--grpc"), (http, "--http")):
+            yield from machine_checks.check_port(address, option, folder, has_tls=files is not None)
 
     return _print_json(look()) if json else _print(look())
+
+
+def _running_on(folder: Path) -> "RunningHost | None":
+    from host_service.cli.running_host import host_holds, read_host_file
+
+    try:
+        # A file that was left behind says where a host was.
+        return read_host_file(folder) if host_holds(folder) else None
+    except CommandError:
+        # Told already, by who looks at the host.
+        return None
 
 
 def _print(findings: "Iterator[Finding]") -> int:

@@ -115,7 +115,7 @@ def check_sockets() -> Findings:
         yield problem("sockets", told, "set XDG_RUNTIME_DIR to a folder that can be written")
 
 
-def check_port(address: str, option: str, folder: Path) -> Findings:
+def check_port(address: str, option: str, folder: Path, *, has_tls: bool = False) -> Findings:
     """Whether a host could listen on an address, where none of this data folder does."""
     if not address or address.startswith("unix:"):
         return
@@ -135,7 +135,7 @@ def check_port(address: str, option: str, folder: Path) -> Findings:
         told = f"{address} cannot be listened on: {error.strerror}"
         yield problem("ports", told, f"stop what listens there, or choose another {option}")
         return
-    if is_loopback(address):
+    if has_tls or is_loopback(address):
         yield fine("ports", f"{address} is free")
     else:
-        yield warning("ports", f"{address} is free, and others reach it", "put TLS in front of it")
+        yield warning("ports", f"{address} is free, and others reach it", "give --tls-cert")

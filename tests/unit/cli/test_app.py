@@ -67,6 +67,7 @@ COMMANDS = {
     "import": {"DIR", "--replace", "--json", "--data", "--database", "--blobs"},
     "doctor": {
         *("--data", "--database", "--blobs", "--plugins", "--grpc", "--http", "--json"),
+        *("--tls-cert", "--tls-key", "--tls-client-ca"),
     },
 }
 
