@@ -46,6 +46,12 @@ TIMED_OUT = Ending("deadline", "runner.timeout", "the run took longer than it ma
 SHUT_DOWN = Ending(
     "shutdown", "runner.unavailable", "the runner's process is shutting down", retryable=True
 )
+RELOADED = Ending(
+    "shutdown",
+    "runner.unavailable",
+    "the development instance was reloaded or stopped",
+    retryable=True,
+)
 
 
 def interrupted(reason: str) -> Ending:

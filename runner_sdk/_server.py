@@ -18,6 +18,7 @@ from runmesh.v1 import discovery_pb2, run_pb2
 import runner_sdk
 from runner_sdk._attach import Attach, Attachment
 from runner_sdk._listen import listen_address, private_files
+from runner_sdk._run import RELOADED, SHUT_DOWN
 from runner_sdk._servicer import DiscoveryServicer, Identity, RunServicer, Served
 from runner_sdk._tls import Tls
 from runner_sdk._transport import Channels, server_options
@@ -77,6 +78,11 @@ class RunnerServer:
         self._health = health.aio.HealthServicer()
         self._server: aio.Server | None = None
         self._hurry = asyncio.Event()
+        self._ending = SHUT_DOWN
+        if attach is not None and attach.development:
+            # Whoever has saved a file waits for what it does now, not for runs of what was there.
+            self._ending = RELOADED
+            self.hurry()
 
     @property
     def active_runs(self) -> int:
@@ -140,7 +146,7 @@ class RunnerServer:
         )
         hurry.cancel()
         if not ended.done():
-            self._runs.stop_all()
+            self._runs.stop_all(self._ending)
             await asyncio.wait({ended}, timeout=_CLEANUP_SECONDS)
         all_ended = ended.done()
         ended.cancel()

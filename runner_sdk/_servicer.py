@@ -16,7 +16,7 @@ from runmesh.v1.manifest_pb2 import RunnerManifest
 from runner_sdk._blocking import Blocking
 from runner_sdk._interruption import Interruption
 from runner_sdk._json import from_json
-from runner_sdk._run import SHUT_DOWN, Run
+from runner_sdk._run import Ending, Run
 from runner_sdk._status import Status, refusal
 from runner_sdk._trace import RunTrace
 from runner_sdk._transport import Channels
@@ -205,10 +205,10 @@ class RunServicer:
         """Waits until no run is under way, and what the last of them said is sent."""
         await self._idle.wait()
 
-    def stop_all(self) -> None:
-        """Cancels the runs under way; their streams say that the process is shutting down."""
+    def stop_all(self, ending: Ending) -> None:
+        """Cancels the runs under way; their streams say how they ended."""
         for run in tuple(self._runs):
-            run.stop(SHUT_DOWN)
+            run.stop(ending)
 
     def _refusal_of(self, request: run_pb2.RunRequest) -> Status | None:
         if self._draining:
