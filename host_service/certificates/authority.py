@@ -232,10 +232,10 @@ def ensure_host_certificate(
         key=folder / f"{_HOST}.key",
     )
     there = [each for each in issued_in(folder) if each.name == _HOST]
-    wanted = {str(_alternative(host).value) for host in hosts}
-    if not there or not wanted <= {*there[0].names} or there[0].expires_at < now + _RENEWED_BEFORE:
-        kept = there[0].names if there else ()
-        authority.issue(_HOST, hosts=tuple(dict.fromkeys([*hosts, *kept])), now=now)
+    kept = there[0].names if there else ()
+    wanted = tuple(dict.fromkeys([*kept, *(str(_alternative(host).value) for host in hosts)]))
+    if wanted != kept or there[0].expires_at < now + _RENEWED_BEFORE:
+        authority.issue(_HOST, hosts=wanted, now=now)
     return files
 
 

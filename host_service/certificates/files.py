@@ -93,6 +93,8 @@ _KEYS = ("ca", "cert", "key", "name", "tls")
 
 
 def _read_query(query: str) -> dict[str, str]:
+    if not query:
+        raise ValueError("nothing stands after the ?")
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
     except ValueError as error:
