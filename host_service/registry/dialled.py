@@ -1,5 +1,8 @@
 """An instance that the host dials: `RunService` on a channel, one call for each run."""
 
+import asyncio
+from collections.abc import Callable
+
 import grpc
 import grpc.aio
 from google.protobuf.duration_pb2 import Duration
@@ -23,14 +26,19 @@ _NOT_CONNECTED = "failed to connect to all addresses"
 class Dialled:
     """Implements `Reach` with a connection that the host opens.
 
+    Args:
+        dial: Opens a connection.
+
     Attributes:
+        dial: Opens another connection to the same address.
         channel: The connection.
         run_stub: `RunService` on it.
     """
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self.channel = channel
-        self.run_stub = run_pb2_grpc.RunServiceStub(channel)
+    def __init__(self, dial: Callable[[], grpc.aio.Channel]) -> None:
+        self.dial = dial
+        self.channel = dial()
+        self.run_stub = run_pb2_grpc.RunServiceStub(self.channel)
 
     def open_run(
         self,
@@ -91,6 +99,11 @@ class DialledRun:
         """Return the next frame, or None at the end; see the protocol."""
         try:
             frame = await self._call.read()
+        except asyncio.CancelledError:
+            if self._is_cancelled_from_outside():
+                raise
+            text = f"the connection to the runner was lost: {self._instance.problem}"
+            raise RunnerFault("runner.unavailable", text, retryable=True) from None
         except grpc.aio.AioRpcError as error:
             # What it said before it failed was said; the next reading tells of the failure again.
             rest = self._frames.rest()
@@ -99,6 +112,15 @@ class DialledRun:
             raise await self._explain(error) from error
         self._has_begun = True
         return frame if isinstance(frame, Frame) else self._frames.rest()
+
+    def _is_cancelled_from_outside(self) -> bool:
+        """Return whether somebody cancelled the run, and not the connection was closed under it."""
+        task = asyncio.current_task()
+        return (
+            not self._instance.lost.is_set()
+            or not self._call.cancelled()
+            or (task is not None and task.cancelling() > 0)
+        )
 
     def cancel(self) -> None:
         """Tell the runner that nobody reads on."""
@@ -122,10 +144,6 @@ class DialledRun:
         # own cancelling is not meant: nobody reads a call on that was cancelled here.
         if code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}:
             return await self._explain_loss(error, details)
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
-            return RunnerFault(
-                "runner.protocol", f"the runner sent a message over the limit: {details}"
-            )
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return RunnerFault(
                 "runner.protocol", "the process does not serve runmesh.v1.RunService"

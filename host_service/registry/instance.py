@@ -111,6 +111,15 @@ class Instance:
         return self._dialled.channel
 
     @property
+    def dial(self) -> Callable[[], grpc.aio.Channel]:
+        """Opens another connection to one that is dialled.
+
+        Raises:
+            TypeError: It is reached in another way.
+        """
+        return self._dialled.dial
+
+    @property
     def run_stub(self) -> run_pb2_grpc.RunServiceStub:
         """`RunService` on the connection to one that is dialled.
 

@@ -13,7 +13,8 @@ that nothing needs a lock:
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from typing import Any
 
 import grpc
 from runmesh.v1 import discovery_pb2, manifest_pb2
@@ -24,7 +25,7 @@ from host_service.registry.dialled import Dialled
 from host_service.registry.errors import NotAnswering
 from host_service.registry.handshake import greeting, introduce, wait_until_serving
 from host_service.registry.instance import Instance
-from host_service.registry.liveness import Finding, HealthPace, look_at
+from host_service.registry.liveness import CutOff, Finding, HealthPace, look_at
 from host_service.registry.pulse import Pulse
 from host_service.registry.reach import Reach
 from host_service.registry.records import (
@@ -203,11 +204,15 @@ class Registry:
         """
         if replaces is not None:
             self._drop(replaces)
+
+        def dial() -> grpc.aio.Channel:
+            return open_channel(address, credentials=credentials, tls_name=tls_name)
+
         instance = Instance(
             plugin_id=plugin_id,
             found_by=found_by,
             address=address,
-            reach=Dialled(open_channel(address, credentials=credentials, tls_name=tls_name)),
+            reach=Dialled(dial),
             restarts=restarts,
             on_release=self._slot_freed,
         )
@@ -442,7 +447,10 @@ class Registry:
         # The number may be another process's before long.
         instance.process_id = None
         self._stop_watching(instance)
-        task = asyncio.create_task(_close_when_idle(instance), name=f"close {instance}")
+        self._begin_closing(_close_when_idle(instance), instance)
+
+    def _begin_closing(self, work: Coroutine[Any, Any, None], instance: Instance) -> None:
+        task = asyncio.create_task(work, name=f"close {instance}")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -452,6 +460,7 @@ class Registry:
             watch.cancel()
 
     async def _watch(self, instance: Instance) -> None:
+        cut_off = CutOff(self._health)
         while not instance.unreachable.is_set():
             await asyncio.sleep(self._health.pause_seconds)
             finding = await look_at(instance.channel, self._health)
@@ -462,11 +471,20 @@ class Registry:
             elif finding is Finding.SILENT:
                 reason = f"{finding.value} within {self._health.patience_seconds:g} s"
                 self.mark(instance, InstanceState.UNHEALTHY, reason)
+                if await cut_off.is_so(instance.address, instance.channel, instance.dial):
+                    self._cut(instance)
+                    return
             else:
                 # Not lost yet: a process that has closed its listener may still finish the runs it
                 # has.
                 self.mark(instance, InstanceState.UNHEALTHY, finding.value)
                 instance.unreachable.set()
+
+    def _cut(self, instance: Instance) -> None:
+        """The connection is dead without an end: what waits on it would wait for ever."""
+        self.lose(instance, InstanceState.UNHEALTHY, "its connection was cut on the way")
+        instance.unreachable.set()
+        self._begin_closing(instance.reach.close(), instance)
 
 
 async def _close_when_idle(instance: Instance) -> None:

@@ -79,6 +79,10 @@ def refused_by_runner(code: grpc.StatusCode, details: str, *, has_begun: bool) -
     """Return what a status means that the runner itself ended a run with."""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return RunnerFault("runner.timeout", "the runner did not end before the deadline")
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
+        return RunnerFault(
+            "runner.protocol", f"the runner sent a message over the limit: {details}"
+        )
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and not has_begun:
         return RunnerFault(
             "runner.unavailable",
