@@ -8,6 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 from runmesh.admin.v1 import admin_pb2, attach_tokens_pb2
 from runmesh.admin.v1.admin_pb2_grpc import AdminServiceStub
 from runmesh.v1 import discovery_pb2
+from runmesh.v1.attach_pb2_grpc import AttachServiceStub
 from runmesh.v1.discovery_pb2_grpc import DiscoveryServiceStub
 
 # A token is revoked at the end; one whose owner was killed stops working by itself.
@@ -22,6 +23,7 @@ class Connection(Protocol):
     """The services of a host, and the metadata with which an operator calls them."""
 
     admin: AdminServiceStub
+    attach: AttachServiceStub
     discovery: DiscoveryServiceStub
 
     @property
@@ -35,11 +37,15 @@ class HostSide:
     Args:
         connection: With an operator's key.
         clock: Tells seconds, for the age of the token.
+
+    Attributes:
+        attach: Where runners attach.
     """
 
     def __init__(
         self, connection: Connection, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self.attach = connection.attach
         self._connection = connection
         self._clock = clock
         self._token: tuple[str, attach_tokens_pb2.CreateAttachTokenResponse] | None = None

@@ -57,10 +57,12 @@ class DevelopmentProcess:
         recipe: What it is started with.
         child: The process.
         gate: The FIFO at which it waits, and this side of it; None: it does not wait.
+        socket: Where it may listen.
     """
 
-    def __init__(self, recipe: Recipe, child: Child, gate: "_Gate | None") -> None:
+    def __init__(self, recipe: Recipe, child: Child, gate: "_Gate | None", *, socket: Path) -> None:
         self.recipe = recipe
+        self.socket = socket
         self._child = child
         self._gate = gate
 
@@ -80,7 +82,7 @@ class DevelopmentProcess:
         gate = _Gate(place.with_suffix(".gate"))
         words = (str(recipe.python), "-u", "-m", _STANDBY_MODULE, str(gate.path), recipe.module)
         try:
-            return cls(recipe, await _start(recipe, words, place), gate)
+            return cls(recipe, await _start(recipe, words, place), gate, socket=place)
         except BaseException:
             gate.close()
             raise
@@ -93,7 +95,8 @@ class DevelopmentProcess:
             PluginFailed: It could not be started.
         """
         if recipe.python is None:
-            return cls(recipe, await _start(recipe, recipe.command, place), None)
+            child = await _start(recipe, recipe.command, place)
+            return cls(recipe, child, None, socket=place)
         process = await cls.prepare(recipe, place=place)
         process.go()
         return process

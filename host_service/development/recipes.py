@@ -2,11 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from host_service.certificates.files import SYSTEM, DialFiles
 from host_service.development.process import Recipe
 from host_service.environments import BuildFailed, EnvironmentShelf, build
 from host_service.environments.interpreters import interpreters_of
@@ -16,9 +17,36 @@ from host_service.supervisor.environment import PrivateFolders, child_environmen
 from host_service.supervisor.interpreter import Interpreter
 from host_service.supervisor.manifest import Command, PythonModule
 
+#: Which host a plugin's process attaches to, and with which token.
+HOST_VARIABLE = "RUNMESH_ATTACH"
+TOKEN_VARIABLE = "RUNMESH_ATTACH_TOKEN"  # noqa: S105 - the name of a variable
+
 _HOMES = "development-homes"
 # Whoever develops it decides what it sees: what it asks for is given.
 _POLICY = ChildPolicy(allowed_env=frozenset({"*"}))
+
+
+def way_to_host(
+    address: str, *, tls: DialFiles | None = None, insecure: bool = False
+) -> dict[str, str]:
+    """The variables by which a plugin's process finds a host.
+
+    Args:
+        address: Where the host is, a gRPC target.
+        tls: What the connection trusts and shows; None: without TLS.
+        insecure: Whether it may go without TLS to an address that others can listen in on.
+    """
+    variables = {HOST_VARIABLE: address}
+    if insecure:
+        variables["RUNMESH_ATTACH_INSECURE"] = "1"
+    if tls is not None:
+        files = {"HOST_CA": tls.ca, "CERT": tls.certificate, "KEY": tls.key}
+        variables |= {
+            f"RUNMESH_TLS_{name}": str(file if file == SYSTEM else file.absolute())
+            for name, file in files.items()
+            if file is not None
+        }
+    return variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +56,13 @@ class Workplace:
     Attributes:
         folder: The plugin's folder.
         data_folder: Where its Python environment and its private folders are.
-        host_address: The host that it attaches to.
+        way_to_host: The variables by which a process of it finds the host; see `way_to_host`.
         build_command: Run by the shell before each start; empty: nothing.
     """
 
     folder: Path
     data_folder: Path
-    host_address: str
+    way_to_host: Mapping[str, str]
     build_command: str = ""
 
     async def manifest(self) -> PluginManifest:
@@ -83,11 +111,8 @@ class Workplace:
             policy=_POLICY,
         )
         del environment["RUNMESH_LISTEN"]
-        environment |= {
-            "RUNMESH_ATTACH": self.host_address,
-            "RUNMESH_ATTACH_TOKEN": token,
-            "RUNMESH_DEVELOPMENT": "1",
-        }
+        environment |= self.way_to_host
+        environment |= {TOKEN_VARIABLE: token, "RUNMESH_DEVELOPMENT": "1"}
         python = None
         if isinstance(manifest.run, PythonModule):
             await build(self.folder, self.data_folder, on_line)

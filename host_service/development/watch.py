@@ -22,9 +22,13 @@ class FileWatch:
 
     Args:
         files: What is watched.
+
+    Attributes:
+        seen_at: When the change that was told last was first seen, on the monotonic clock.
     """
 
     def __init__(self, files: SourceFiles) -> None:
+        self.seen_at = time.monotonic()
         self._files = files
         self._known = files.look()
         self._pause_seconds = _LOOK_SECONDS
@@ -41,7 +45,8 @@ class FileWatch:
             if now != self._known:
                 break
             await asyncio.sleep(self._pause_seconds)
-        late_at = time.monotonic() + _LONGEST_SETTLE_SECONDS
+        self.seen_at = time.monotonic()
+        late_at = self.seen_at + _LONGEST_SETTLE_SECONDS
         while time.monotonic() < late_at:
             await asyncio.sleep(_QUIET_SECONDS)
             latest = await self._look()

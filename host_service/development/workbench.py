@@ -18,7 +18,8 @@ from runmesh.v1 import discovery_pb2
 
 from host_service.development.host_side import HostSide
 from host_service.development.process import DevelopmentProcess, Recipe
-from host_service.development.recipes import Workplace
+from host_service.development.recipes import HOST_VARIABLE, TOKEN_VARIABLE, Workplace
+from host_service.development.relay import Relay
 from host_service.development.source_files import SourceFiles
 from host_service.development.watch import FileWatch
 from host_service.environments import EnvironmentProblem
@@ -68,22 +69,21 @@ class Workbench:
         with SocketFolder.create() as sockets:
             try:
                 while True:
-                    changed = await self._until_changed(watch, sockets)
-                    self._changed_at = time.monotonic()
-                    self._say(f"{_named(changed)} changed: starting again")
+                    await self._until_changed(watch, sockets)
+                    self._changed_at = watch.seen_at
             finally:
                 await self._discard_spare()
                 await self._host.revoke()
 
-    async def _until_changed(self, watch: FileWatch, sockets: SocketFolder) -> Sequence[str]:
-        """Runs the plugin as it is now; returns what has changed of it."""
+    async def _until_changed(self, watch: FileWatch, sockets: SocketFolder) -> None:
+        """Runs the plugin as it is now, until something of it changes; it has ended then."""
         attempt = asyncio.create_task(self._attempt(sockets), name="attempt")
         change = asyncio.create_task(watch.changed(), name="files")
         try:
             await asyncio.wait({attempt, change}, return_when=asyncio.FIRST_COMPLETED)
             if attempt.done():
                 attempt.result()
-            return await change
+            self._say(f"{_named(await change)} changed: starting again")
         finally:
             for task in (attempt, change):
                 task.cancel()
@@ -133,13 +133,15 @@ class Workbench:
         known = {each.instance_id for each in await self._host.instances(recipe.plugin_id)}
         process = await self._start(recipe, sockets)
         following = asyncio.create_task(self._follow(recipe, sockets, known, began_at))
+        relaying = asyncio.create_task(self._relay(process))
         try:
             ended = await process.ended()
             has_attached = following.done() and not following.cancelled()
             return str(ended), has_attached
         finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            for task in (following, relaying):
+                task.cancel()
+            await asyncio.gather(following, relaying, return_exceptions=True)
             await process.stop(_STOP_SECONDS)
 
     async def _start(self, recipe: Recipe, sockets: SocketFolder) -> DevelopmentProcess:
@@ -155,6 +157,26 @@ class Workbench:
         spare, self._spare = self._spare, None
         if spare is not None:
             await spare.stop(0.0)
+
+    async def _relay(self, process: DevelopmentProcess) -> None:
+        """Attaches a process that does not do that by itself, again when the host was away."""
+        recipe = process.recipe
+        if recipe.can_stand_by:
+            return
+        relay = Relay(
+            host=self._host.attach,
+            token=recipe.environment[TOKEN_VARIABLE],
+            host_address=recipe.environment[HOST_VARIABLE],
+            socket=process.socket,
+        )
+        while True:
+            try:
+                await relay.run()
+            except grpc.aio.AioRpcError as error:
+                self._say(f"not attached: {error.details()}")
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    return
+            await asyncio.sleep(_AWAY_LOOK_SECONDS)
 
     async def _follow(
         self, recipe: Recipe, sockets: SocketFolder, known: Collection[str], began_at: float
