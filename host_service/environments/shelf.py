@@ -125,7 +125,6 @@ class EnvironmentShelf:
         self.wheels = self.folder / WHEELS_NAME
         self.sdk = sdk or Sdk.of_this_host()
         self._reader = RequirementsReader()
-        self._sdk_digest = ""
 
     def read(self, plugin_folder: Path) -> Requirements:
         """What a plugin asks for.
@@ -248,12 +247,12 @@ class EnvironmentShelf:
             return size
 
     def _key(self, requirements: Requirements) -> str:
-        self._sdk_digest = self._sdk_digest or self.sdk.digest()
         what = {
             "format": _FORMAT,
             "python": sys.implementation.cache_tag,
             "platform": sysconfig.get_platform(),
-            "sdk": self._sdk_digest,
+            # Looked at each time: in a source tree the SDK changes under a host that runs.
+            "sdk": self.sdk.digest(),
             "requirements": requirements.lines,
             "constraints": requirements.constraints,
             "wheels": requirements.digests,

@@ -1,7 +1,6 @@
 """The environments of plugins: real installers, tiny wheels, a registry on loopback."""
 
 import asyncio
-import json
 import os
 import shutil
 import signal
@@ -17,6 +16,7 @@ import pytest
 from host_service.environments import BuildFailed, Environment, EnvironmentShelf, build
 from host_service.environments.installers import Installer, choose_installer
 from host_service.environments.requirements import file_digest
+from tests.integration.plugins.python_plugins import write_python_plugin
 from tests.integration.plugins.wheels import LocalRegistry, local_registry, write_wheel
 
 # A registry that nobody serves: who asks it is told no at once.
@@ -71,21 +71,6 @@ def registry(tmp_path: Path) -> Iterator[LocalRegistry]:
     write_wheel(folder, "lamp", "1.0", requires=["shade<2"])
     with local_registry(folder) as served:
         yield served
-
-
-def write_python_plugin(folder: Path, requirements: str = "") -> Path:
-    """Writes a plugin that is a Python module."""
-    folder.mkdir(parents=True)
-    manifest = {
-        "apiVersion": "runmesh/v1",
-        "kind": "Plugin",
-        "metadata": {"author": "acme", "name": folder.name, "version": "1.0.0"},
-        "run": {"python": {"module": "desk.main"}},
-    }
-    (folder / "manifest.yaml").write_text(json.dumps(manifest))
-    if requirements:
-        (folder / "requirements.txt").write_text(requirements)
-    return folder
 
 
 def asked_of(environment: Environment, expression: str, *, of: str = "shade") -> str:
