@@ -1,5 +1,6 @@
 """What a message of an attached runner says: read, where protobuf can read it, or taken apart."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -37,7 +38,10 @@ class UpResults:
             reader: Of this run; it holds back what only the next frame makes whole.
         """
         if self.read is None or reader.is_holding:
-            return reader.read(self._frame_bytes())
+            try:
+                return reader.read(self._frame_bytes())
+            except Malformed:
+                return Frame(None, len(self.data), suspicious=True)
         response = run_pb2.RunResponse()
         response.results.MergeFrom(self.read.results)
         return Frame(response, response.ByteSize(), suspicious=b"\x00" in self.data)
@@ -67,20 +71,23 @@ def read_up(data: bytes) -> attach_pb2.AttachRequest | UpResults:
 
 
 def _take_apart(data: bytes) -> UpResults:
+    """Return what can be known of results that protobuf does not read: at least whose they are."""
     run_id, count = "", 0
-    for entry in _entries_of_results(data):
-        if entry.number == _RUN_ID:
-            run_id = entry.content.decode("utf-8", "replace")
-        count += entry.number == _RESULT
-    if not count:
-        raise Malformed("it has no results, and cannot be read")
-    return UpResults(run_id, count, data, None)
+    try:
+        for entry in _entries_of_results(data):
+            if entry.number == _RUN_ID:
+                run_id = entry.content.decode("utf-8", "replace")
+            count += entry.number == _RESULT
+    except Malformed:
+        # Whatever comes behind the run's id is that run's fault, and of no other on the stream.
+        if not run_id:
+            raise
+    if not run_id:
+        raise Malformed("it says of no run what it is about")
+    return UpResults(run_id, max(1, count), data, None)
 
 
-def _entries_of_results(data: bytes) -> list[Entry]:
-    return [
-        entry
-        for outer in entries(data)
-        if outer.number == _RESULTS and outer.kind == DELIMITED
-        for entry in entries(outer.content)
-    ]
+def _entries_of_results(data: bytes) -> Iterator[Entry]:
+    for outer in entries(data):
+        if outer.number == _RESULTS and outer.kind == DELIMITED:
+            yield from entries(outer.content)

@@ -1,12 +1,14 @@
 """Hosts that these tests talk to."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stores import Stores, open_stores
+from tests.integration.host.attached import AttachedRunner, attach_scripted
 from tests.integration.host.calls import Caller, calling
 from tests.integration.host.host_process import HostProcess
 from tests.integration.host.plugins import write_scripted_plugin
@@ -41,17 +43,64 @@ agents:
 )
 
 
-@pytest.fixture(scope="session")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
-    """A host that many tests share, with the echo runner and two scripted ones."""
-    folder = tmp_path_factory.mktemp("host")
-    for plugin_id in ("acme/scripted", "acme/other"):
-        write_scripted_plugin(folder / "plugins", plugin_id)
-    host = HostProcess(folder / "data", plugins=folder / "plugins", config=_AGENTS)
+# What these test must be the same however a runner is reached.
+_OVER_BOTH = frozenset(
+    {
+        "test_artifacts",
+        "test_cancelling",
+        "test_cut_pairs",
+        "test_deadlines",
+        "test_dispatch",
+        "test_faulty_runners",
+        "test_leaving_callers",
+        "test_limits",
+        "test_many_results",
+        "test_metadata",
+        "test_quiet_streams",
+        "test_resources",
+        "test_run_tokens",
+        "test_watching",
+    }
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs tests of runs with runners that are dialled, and with runners that attached."""
+    is_supervised = metafunc.definition.get_closest_marker("supervised") is not None
+    if metafunc.module.__name__.rpartition(".")[2] in _OVER_BOTH and not is_supervised:
+        for name in {"host", "narrow_host"} & set(metafunc.fixturenames):
+            metafunc.parametrize(name, ["dialled", "attached"], indirect=True, scope="session")
+
+
+@contextmanager
+def _host_of(folder: Path, config: str, plugin_ids: Sequence[str], way: str) -> Iterator[Any]:
+    """A host with scripted runners that are reached in a way: `dialled` or `attached`."""
+    host = HostProcess(folder / "data", plugins=folder / "plugins", config=config)
+    (folder / "plugins").mkdir()
+    if way == "dialled":
+        for plugin_id in plugin_ids:
+            write_scripted_plugin(folder / "plugins", plugin_id)
+    attached: list[AttachedRunner] = []
     try:
-        yield host.start()
+        host.start()
+        if way == "attached":
+            attached = attach_scripted(host, *plugin_ids)
+        yield host
     finally:
         host.close()
+        for runner in attached:
+            runner.close()
+
+
+@pytest.fixture(scope="session")
+def host(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[HostProcess]:
+    """A host that many tests share, with the echo runner and two scripted ones."""
+    way = getattr(request, "param", "dialled")
+    plugin_ids = ("acme/scripted", "acme/other")
+    with _host_of(tmp_path_factory.mktemp("host"), _AGENTS, plugin_ids, way) as host:
+        yield host
 
 
 @pytest.fixture
@@ -80,15 +129,13 @@ limits:
 
 
 @pytest.fixture(scope="session")
-def narrow_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
+def narrow_host(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[HostProcess]:
     """A host whose limits are so small that tests meet them."""
-    folder = tmp_path_factory.mktemp("narrow")
-    write_scripted_plugin(folder / "plugins")
-    host = HostProcess(folder / "data", plugins=folder / "plugins", config=_NARROW)
-    try:
-        yield host.start()
-    finally:
-        host.close()
+    way = getattr(request, "param", "dialled")
+    with _host_of(tmp_path_factory.mktemp("narrow"), _NARROW, ("acme/scripted",), way) as host:
+        yield host
 
 
 @pytest.fixture

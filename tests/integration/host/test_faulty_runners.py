@@ -287,6 +287,7 @@ async def test_crash_costs_only_the_runs_of_its_own_plugin(caller: Caller, tmp_p
     assert (await caller.dispatch(scripted(say("again"), END), "other")).text == "again"
 
 
+@pytest.mark.supervised
 async def test_a_killed_runner_is_told_with_its_signal(caller: Caller, host: HostProcess) -> None:
     call = caller.open(scripted(say("x"), {"sleep": 3600}), "other")
     answer = await collect_until(call, lambda so_far: so_far.shown == "x")
