@@ -56,11 +56,12 @@ def dev(
     cert_key: CertKeyOption = None,
     insecure: InsecureOption = False,
 ) -> int:
-    """Run the plugin in this folder against a running host, and again after each change.
+    """Run a plugin you work on, again after each change.
 
-    While it is attached it takes the runs of the plugin's other instances. Its log is shown. A run
-    that is under way when a file is saved ends with an error that says so. What cannot be started
-    shows why, and the next change is waited for. Ctrl-C ends it, and the others take over again.
+    It attaches the plugin in this folder to a host that runs. While it is attached it takes the
+    runs of the plugin's other instances. Its log is shown. A run that is under way when a file is
+    saved ends with an error that says so. What cannot be started shows why, and the next change is
+    waited for. Ctrl-C ends it, and the others take over again.
     """
     if with_host and address:
         raise typer.BadParameter("has no meaning with --with-host", param_hint="--address")

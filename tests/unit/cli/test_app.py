@@ -58,6 +58,10 @@ COMMANDS = {
     "keys revoke": {"KEY_ID", "--data", "--address"},
     "keys show": {"--data"},
     "migrate": {"--data", "--database", "--check"},
+    "dev": {
+        *("--plugin", "--build", "--ignore", "--with-host", "--data", "--address", "--insecure"),
+        *("--ca", "--cert", "--key"),
+    },
     "purge": {
         *("--workspace", "--older-than", "--dry-run", "--json", "--data", "--database", "--blobs"),
     },
