@@ -36,7 +36,7 @@ def run_tests(
     Its own tests run in its own environment, with pytest where that has it, else with unittest.
     Then its process must serve what its manifest files say, and pass `runmesh conformance`.
     """
-    from host_service.packages.own_tests import Tester, run_own_tests
+    from host_service.packages.own_tests import RanBy, run_own_tests
     from host_service.packages.packing import PluginFolder
     from host_service.supervisor.manifest import PythonModule
 
@@ -47,7 +47,7 @@ def run_tests(
     with failing_plainly():
         if isinstance(folder.manifest.run, PythonModule):
             ran = run_own_tests(folder.path, environment.python)
-            told = "it has no tests" if ran is Tester.NOTHING else f"passed ({ran.value})"
+            told = "it has no tests" if ran is RanBy.NOTHING else f"passed ({ran.value})"
             print(f"its own tests: {told}", flush=True)
         see_it_run(folder, data_folder(data))
     print("its manifest files: are what its process serves", flush=True)

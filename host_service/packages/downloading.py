@@ -1,5 +1,6 @@
 """Fetches packages over HTTP: bounded in size and redirections, and only from where it was told."""
 
+import base64
 import re
 import urllib.error
 import urllib.request
@@ -81,13 +82,12 @@ def fetch(
         )
     name = unquote(parts.path).rpartition("/")[2]
     target = folder / (name if _FILE_NAME.fullmatch(name) else "download")
-    request = urllib.request.Request(  # noqa: S310 - the scheme was checked
-        urlunsplit(parts._replace(fragment="")), headers={"Accept-Encoding": "identity"}
-    )
+    request = _request(parts)
     try:
         with _opener(limits).open(request, timeout=limits.download_seconds) as answer:
             _receive(answer, target, shown(url), limits, moved)
     except urllib.error.HTTPError as error:
+        error.close()
         raise DownloadFailed(f"{shown(url)} answers {error.code} {error.reason}") from error
     except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", None) or error
@@ -104,6 +104,19 @@ def _checked(url: str) -> SplitResult:
     except ValueError as error:
         raise DownloadFailed(f"the address is not one: {error}") from error
     return parts._replace(scheme=parts.scheme.lower())
+
+
+def _request(parts: SplitResult) -> urllib.request.Request:
+    user, separator, host = parts.netloc.rpartition("@")
+    bare = parts._replace(netloc=host, fragment="")
+    request = urllib.request.Request(  # noqa: S310 - the scheme was checked
+        urlunsplit(bare), headers={"Accept-Encoding": "identity"}
+    )
+    if separator:
+        credentials = base64.b64encode(unquote(user).encode()).decode()
+        # For the one who was asked, and nobody that they lead to.
+        request.add_unredirected_header("Authorization", f"Basic {credentials}")
+    return request
 
 
 def _is_loopback(parts: SplitResult) -> bool:
@@ -178,10 +191,14 @@ class _BoundedRedirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         """Returns what to ask for instead."""
+        # What else the answer has would be read to its end, if it has one.
+        fp.close()
+        self._check(req, newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    def _check(self, req: urllib.request.Request, newurl: str) -> None:
         if not self._left:
             raise DownloadFailed(f"{shown(req.full_url)} leads on and on")
         self._left -= 1
-        parts = _checked(newurl)
-        if req.type == "https" and parts.scheme != "https":
+        if _checked(newurl).scheme != "https" and req.type == "https":
             raise DownloadFailed(f"{shown(req.full_url)} leads to an address without TLS")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)

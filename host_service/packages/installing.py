@@ -22,6 +22,7 @@ from host_service.packages.errors import (
     InstallFailed,
     NotAPlugin,
     NotInstalled,
+    PackageError,
 )
 from host_service.packages.package import Package
 from host_service.packages.packing import PluginFolder, pack
@@ -34,6 +35,7 @@ _SERVING_SECONDS = 30.0
 # If nothing of a plugin is there by then, the host does not run it: it may be disabled.
 _NOTICED_SECONDS = 8.0
 _GONE_SECONDS = 15.0
+_NOTHING_CHANGED = "nothing has changed"
 _BROKEN = frozenset({"unhealthy", "incompatible", "refused", "failed"})
 
 
@@ -184,9 +186,12 @@ class Installer:
                 )
                 return self._switch(outcome, unpacked, record)
         except OSError as error:
-            raise InstallFailed(
-                f"{source} was not installed: {error.strerror or error}", "nothing has changed"
-            ) from error
+            problem = f"{source} was not installed: {error.strerror or error}"
+            raise InstallFailed(problem, _NOTHING_CHANGED) from error
+        except PackageError as error:
+            if error.advice:
+                raise
+            raise type(error)(error.problem, _NOTHING_CHANGED) from error
 
     def _take(self, source: str, sha256: str | None, staging: Path) -> Package:
         """Gets hold of the package, and checks all that can be checked without unpacking."""

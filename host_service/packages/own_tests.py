@@ -14,7 +14,7 @@ _NONE_FOUND = 5
 _HAS_PYTEST = "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)"
 
 
-class Tester(Enum):
+class RanBy(Enum):
     """What ran a plugin's tests."""
 
     PYTEST = "pytest"
@@ -22,7 +22,7 @@ class Tester(Enum):
     NOTHING = "nothing"
 
 
-def run_own_tests(folder: Path, python: Path) -> Tester:
+def run_own_tests(folder: Path, python: Path) -> RanBy:
     """Runs a Python plugin's tests with pytest where its environment has it, else with unittest.
 
     What they print goes where this process prints.
@@ -38,18 +38,18 @@ def run_own_tests(folder: Path, python: Path) -> Tester:
         OwnTestsFailed: One failed.
     """
     if not any(folder.glob("tests/**/test*.py")):
-        return Tester.NOTHING
+        return RanBy.NOTHING
     search_path = f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     environment = {**os.environ, "PATH": search_path, "PYTHONDONTWRITEBYTECODE": "1"}
     # Where this process was started from has nothing to do with what the plugin can import.
     environment.pop("PYTHONPATH", None)
     has_pytest = _run([str(python), "-c", _HAS_PYTEST], folder, environment) == 0
-    runner = Tester.PYTEST if has_pytest else Tester.UNITTEST
+    runner = RanBy.PYTEST if has_pytest else RanBy.UNITTEST
     words = ["pytest", "-q", "tests"] if has_pytest else ["unittest", "discover", "-s", "tests"]
     sys.stdout.flush()
     status = _run([str(python), "-m", *words], folder, environment)
     if status == _NONE_FOUND:
-        return Tester.NOTHING
+        return RanBy.NOTHING
     if status != 0:
         raise OwnTestsFailed(
             f"the plugin's own tests failed: {runner.value} ended with {status}",

@@ -1,0 +1,225 @@
+"""Tests of new plugins and of runners added to them."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import yaml
+
+from host_service.packages.component_adding import add_runner
+from host_service.packages.errors import NotAPlugin, ScaffoldRefused
+from host_service.packages.packing import PluginFolder
+from host_service.packages.python_names import class_name, module_name, package_name
+from host_service.packages.scaffold import default_author, languages, make_plugin
+from tests.unit.packages.folders import write_plugin
+
+
+def made(folder: Path, name: str = "weather", author: str = "acme") -> PluginFolder:
+    make_plugin(folder / name, name=name, author=author, language="python")
+    return PluginFolder.read(folder / name)
+
+
+def files(folder: Path) -> set[str]:
+    return {each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file()}
+
+
+def test_new_plugin_has_all_it_needs(tmp_path: Path) -> None:
+    plugin = made(tmp_path)
+    assert plugin.manifest.plugin_id == "acme/weather"
+    assert list(plugin.runners.runners) == ["default"]
+    assert files(plugin.path) == {
+        ".gitignore",
+        "README.md",
+        "components/agent_runner/default.yaml",
+        "manifest.yaml",
+        "requirements.txt",
+        "tests/test_default.py",
+        "weather/__init__.py",
+        "weather/default.py",
+        "weather/main.py",
+    }
+    assert [each.name for each in tmp_path.iterdir()] == ["weather"]
+    test = (plugin.path / "tests" / "test_default.py").read_text()
+    assert len([line for line in test.splitlines() if line]) < 10
+
+
+@pytest.mark.parametrize(
+    "name", ["2", "null", "yes", "1e3", "0x1", "json", "tests", "class", "a.b-c_d", "x" * 64]
+)
+def test_odd_names_make_plugins_that_can_be_read(name: str, tmp_path: Path) -> None:
+    plugin = made(tmp_path, name, author=name)
+    assert plugin.manifest.plugin_id == f"{name}/{name}"
+    for path in plugin.path.rglob("*.py"):
+        ast.parse(path.read_text())
+        assert all(part.removesuffix(".py").isidentifier() for part in path.parts[-2:])
+
+
+@pytest.mark.parametrize("name", ["", "Weather", "../up", "a b", ".hidden", "é", "x" * 65, "a/b"])
+def test_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ScaffoldRefused, match="is not a name"):
+        make_plugin(tmp_path / "new", name=name, author="acme", language="python")
+    with pytest.raises(ScaffoldRefused, match="is not a name"):
+        make_plugin(tmp_path / "new", name="weather", author=name, language="python")
+    assert not list(tmp_path.iterdir())
+
+
+def test_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "weather").mkdir()
+    (tmp_path / "weather" / "mine").touch()
+    with pytest.raises(ScaffoldRefused, match="not an empty folder"):
+        made(tmp_path)
+    assert files(tmp_path) == {"weather/mine"}
+    (tmp_path / "weather" / "mine").unlink()
+    assert made(tmp_path).manifest.plugin_id == "acme/weather"
+
+
+def test_language_without_a_template_is_refused(tmp_path: Path) -> None:
+    assert "python" in languages()
+    with pytest.raises(ScaffoldRefused, match=r"there are .*python"):
+        make_plugin(tmp_path / "x", name="x", author="acme", language="cobol")
+
+
+def test_login_name_becomes_an_authors(monkeypatch: pytest.MonkeyPatch) -> None:
+    for login, author in (("Ada.L", "ada.l"), ("-_x", "x"), ("ада", "me"), ("a b", "a-b")):
+        monkeypatch.setenv("LOGNAME", login)
+        assert default_author() == author
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "module", "cls"),
+    [
+        ("help-desk", "help_desk", "help_desk", "HelpDesk"),
+        ("json", "json_plugin", "json", "Json"),
+        ("tests", "tests_plugin", "tests", "Tests"),
+        ("main", "main", "main_runner", "Main"),
+        ("class", "class_plugin", "class_runner", "Class"),
+        ("none", "none", "none", "NoneRunner"),
+        ("2nd", "plugin_2nd", "runner_2nd", "Runner2nd"),
+        ("agent-runner", "agent_runner", "agent_runner", "AgentRunnerRunner"),
+        ("result", "result", "result", "ResultRunner"),
+    ],
+)
+def test_names_in_python(name: str, package: str, module: str, cls: str) -> None:
+    assert (package_name(name), module_name(name), class_name(name)) == (package, module, cls)
+
+
+def test_added_runner_is_in_manifest_and_code(tmp_path: Path) -> None:
+    plugin = made(tmp_path)
+    add_runner(plugin, "second-opinion")
+    changed = add_runner(PluginFolder.read(plugin.path), "third")
+    assert {each.relative_to(plugin.path).as_posix() for each in changed} == {
+        "components/agent_runner/third.yaml",
+        "manifest.yaml",
+        "tests/test_third.py",
+        "weather/main.py",
+        "weather/third.py",
+    }
+    assert list(PluginFolder.read(plugin.path).runners.runners) == [
+        "default",
+        "second-opinion",
+        "third",
+    ]
+    assert (plugin.path / "weather" / "main.py").read_text() == (
+        '"""The plugin\'s process: what the host starts."""\n\n'
+        "from runner_sdk import serve\n\n"
+        "from weather.default import Default\n"
+        "from weather.second_opinion import SecondOpinion\n"
+        "from weather.third import Third\n\n"
+        'if __name__ == "__main__":\n'
+        "    serve(Default(), SecondOpinion(), Third())\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("serve()", "serve(Second())"),
+        ("serve(max_concurrent_runs=3)", "serve(Second(), max_concurrent_runs=3)"),
+        ("serve(Default(), tls=None)", "serve(Default(), Second(), tls=None)"),
+        ("serve(*every)", "serve(*every, Second())"),
+        ("serve(\n    Default(),  # été 天\n)", "serve(\n    Default(), Second(),  # été 天\n)"),
+        ('x = "été"; serve(Default())', 'x = "été"; serve(Default(), Second())'),
+        ("runner_sdk.serve(Default())", "runner_sdk.serve(Default(), Second())"),
+    ],
+)
+def test_call_is_added_to_however_it_is_written(call: str, expected: str, tmp_path: Path) -> None:
+    plugin = made(tmp_path)
+    main = plugin.path / "weather" / "main.py"
+    main.write_text(f"import runner_sdk\n\n{call}\n")
+    add_runner(plugin, "second")
+    assert main.read_text() == (
+        f"import runner_sdk\nfrom weather.second import Second\n\n{expected}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("components", "expected"),
+    [
+        (
+            "components:\n- components/agent_runner/default.yaml  # the first\n",
+            (
+                "components:\n- components/agent_runner/default.yaml  # the first\n"
+                "- components/agent_runner/second.yaml\n"
+            ),
+        ),
+        (
+            "components: [components/agent_runner/default.yaml]",
+            (
+                "components: [components/agent_runner/default.yaml, "
+                "components/agent_runner/second.yaml]"
+            ),
+        ),
+        ("components: []\n", "components: [components/agent_runner/second.yaml]\n"),
+        ("", "components:\n  - components/agent_runner/second.yaml\n"),
+    ],
+)
+def test_manifest_is_added_to_however_it_is_written(
+    components: str, expected: str, tmp_path: Path
+) -> None:
+    plugin = made(tmp_path)
+    manifest = plugin.path / "manifest.yaml"
+    head = manifest.read_text().partition("components:")[0] + "# mine\n"
+    manifest.write_text(head + components)
+    add_runner(PluginFolder.read(plugin.path), "second")
+    assert manifest.read_text() == head + expected
+    listed = yaml.safe_load(manifest.read_text())["components"]
+    assert listed[-1] == "components/agent_runner/second.yaml"
+
+
+@pytest.mark.parametrize(
+    ("main", "told"),
+    [
+        ("import runner_sdk\n", "serve"),
+        ("import a\nserve(1)\nserve(2)\n", "serve"),
+        ("serve(1)\n", "no import"),
+        ("import a\nserve(\n", "cannot be read"),
+        ("from x import Second\nserve(Second())\n", "uses the name Second already"),
+    ],
+)
+def test_code_that_is_not_understood_is_left_alone(main: str, told: str, tmp_path: Path) -> None:
+    plugin = made(tmp_path)
+    (plugin.path / "weather" / "main.py").write_text(main)
+    before = files(plugin.path)
+    with pytest.raises(ScaffoldRefused, match=told):
+        add_runner(plugin, "second")
+    assert files(plugin.path) == before
+    assert (plugin.path / "weather" / "main.py").read_text() == main
+
+
+def test_runner_that_is_there_is_not_added_again(tmp_path: Path) -> None:
+    plugin = made(tmp_path)
+    with pytest.raises(ScaffoldRefused, match="a runner named 'default' already"):
+        add_runner(plugin, "default")
+    (plugin.path / "weather" / "second.py").write_text("mine")
+    with pytest.raises(ScaffoldRefused, match=r"second\.py is there already"):
+        add_runner(plugin, "second")
+    with pytest.raises(ScaffoldRefused, match="not a name"):
+        add_runner(plugin, "../second")
+
+
+def test_plugin_in_another_language_is_told_what_to_do(tmp_path: Path) -> None:
+    plugin = PluginFolder.read(write_plugin(tmp_path / "weather"))
+    with pytest.raises(ScaffoldRefused, match="only be added to plugins in Python"):
+        add_runner(plugin, "second")
+    with pytest.raises(NotAPlugin):
+        PluginFolder.read(tmp_path)
