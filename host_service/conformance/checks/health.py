@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
 from typing import Final
 
 import grpc
@@ -115,17 +115,19 @@ async def _described(session: Session, package: str) -> None:
 async def _reflect(
     session: Session, package: str, request: reflection_pb2.ServerReflectionRequest
 ) -> reflection_pb2.ServerReflectionResponse:
-    async def requests() -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
-        yield request
-
     # Both versions are the same on the wire, under two names.
     method = session.channel.stream_stream(
         f"/{package}.ServerReflection/ServerReflectionInfo",
         request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
         response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
     )
-    answers = method(requests(), timeout=session.patience.answer_seconds)
-    async for answer in answers:
+    call = method(timeout=session.patience.answer_seconds)
+    # A server without the service may have ended the call by then; reading tells how.
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        await call.write(request)
+        await call.done_writing()
+    answer = await call.read()
+    if isinstance(answer, reflection_pb2.ServerReflectionResponse):
         return answer
     return reflection_pb2.ServerReflectionResponse()
 

@@ -16,7 +16,7 @@ import sys
 import time
 import unicodedata
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -295,11 +295,7 @@ class RawRunner(discovery_pb2_grpc.DiscoveryServiceServicer, run_pb2_grpc.RunSer
         if request.HasField("timeout") and self.fault != "ignores_timeout":
             allowed_seconds = request.timeout.seconds + request.timeout.nanos / 1e9
         try:
-            if self.calls_host:
-                await self._call_host(request.host_access)
-            seconds = json.loads(run.config_json or "{}").get("seconds", 0)
-            if seconds:
-                await self._pause(seconds, allowed_seconds, stop)
+            await self._unless_stopped(self._work(request), allowed_seconds, stop)
         except _Stopped as stopped:
             code = "acme.stopped" if self.fault == "interrupt_wrong_code" else stopped.code
             if self.fault != "interrupt_no_end":
@@ -319,21 +315,34 @@ class RawRunner(discovery_pb2_grpc.DiscoveryServiceServicer, run_pb2_grpc.RunSer
             reason = "silent" if silent else "stop"
             yield result_pb2.RunResult(run_completed=result_pb2.RunCompleted(finish_reason=reason))
 
-    async def _pause(
-        self, seconds: float, allowed_seconds: float | None, stop: asyncio.Event
+    async def _unless_stopped(
+        self, work: Coroutine[Any, Any, None], allowed_seconds: float | None, stop: asyncio.Event
     ) -> None:
-        if self.fault == "ill_while_busy":
-            await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
-        if self.fault == "blocks":
-            time.sleep(0.4)  # noqa: ASYNC251 - its fault
-        ends = seconds if allowed_seconds is None else min(seconds, allowed_seconds)
+        """Does some work, unless the run is interrupted or its time is over."""
+        task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
         try:
-            await asyncio.wait_for(stop.wait(), ends)
-        except TimeoutError:
-            if ends < seconds:
-                raise _Stopped("runner.timeout") from None
-        else:
-            raise _Stopped("cancelled")
+            await asyncio.wait(
+                {task, stopped}, timeout=allowed_seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if stopped.done():
+                raise _Stopped("cancelled")
+            if not task.done():
+                raise _Stopped("runner.timeout")
+            task.result()
+        finally:
+            task.cancel()
+            stopped.cancel()
+            await asyncio.gather(task, stopped, return_exceptions=True)
+
+    async def _work(self, request: run_pb2.RunRequest) -> None:
+        if self.calls_host:
+            await self._call_host(request.host_access)
+        seconds = json.loads(request.context.config_json or "{}").get("seconds", 0)
+        if seconds and self.fault == "ill_while_busy":
+            await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+        if seconds and self.fault == "blocks":
+            time.sleep(0.4)  # noqa: ASYNC251 - its fault
+        await asyncio.sleep(seconds)
 
     def _answer(self, text: str) -> str:
         match self.fault:
