@@ -12,6 +12,7 @@ builder that was killed is removed by the next.
 
 import asyncio
 import collections
+import contextlib
 import json
 import sys
 import time
@@ -151,7 +152,10 @@ class _Builder:
         folder.mkdir(exist_ok=True)
         for installed in needed_distributions(SDK_NAME):
             name = wheel_name(installed)
-            if name and not (folder / name).exists():
+            if not name or (folder / name).exists():
+                continue
+            # One that lost files since cannot be made again; the registry may have it.
+            with contextlib.suppress(FileNotFoundError):
                 repack(installed, self._workshop / name)
                 (self._workshop / name).replace(folder / name)
         return folder

@@ -153,19 +153,20 @@ class EnvironmentShelf:
         """
         if environment.folder is None:
             return Lease(environment, None)
-        try:
-            lock = os.open(environment.folder / _LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        if not (environment.is_ready and _is_named(lock, environment.folder / _LOCK_NAME)):
-            # It was removed between the two.
+        while environment.is_ready:
+            try:
+                lock = os.open(environment.folder / _LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                break
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if _is_named(lock, environment.folder / _LOCK_NAME):
+                with contextlib.suppress(OSError):
+                    # When it was last used; where that cannot be written it only looks older.
+                    os.utime(lock)
+                return Lease(environment, lock)
+            # It was removed between the two; another may have come to its place.
             os.close(lock)
-            return None
-        with contextlib.suppress(OSError):
-            # When it was last used; a folder that cannot be written only looks older than it is.
-            os.utime(lock)
-        return Lease(environment, lock)
+        return None
 
     @contextlib.contextmanager
     def workshop(self) -> Iterator[Path]:
