@@ -154,10 +154,11 @@ class EnvironmentShelf:
         if environment.folder is None:
             return Lease(environment, None)
         while environment.is_ready:
+            flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC
             try:
-                lock = os.open(environment.folder / _LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+                lock = os.open(environment.folder / _LOCK_NAME, flags, 0o600)
             except FileNotFoundError:
-                break
+                continue
             fcntl.flock(lock, fcntl.LOCK_SH)
             if _is_named(lock, environment.folder / _LOCK_NAME):
                 with contextlib.suppress(OSError):

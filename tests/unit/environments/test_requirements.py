@@ -95,7 +95,7 @@ def test_what_is_no_name_and_version_is_refused_with_its_place(tmp_path: Path, l
 
 def test_files_outside_the_folder_are_refused_and_not_shown(tmp_path: Path) -> None:
     outside = tmp_path / "outside.txt"
-    outside.write_text("secret-of-the-host\n")
+    outside.write_text("secret-of-the-host = 1\n")
     plugin = tmp_path / "plugin"
     plugin.mkdir()
     (plugin / "linked.txt").symlink_to(outside)
