@@ -186,6 +186,7 @@ def fill_up(request: run_pb2.RunRequest) -> None:
     context.event.source_event_name = "SomethingHappened"
     context.event.data_json = exact
     context.event.raw_ref.storage_key = "raw/1"
+    context.event.raw_ref.size_bytes, context.event.raw_ref.sha256 = _INT64, digest
     context.adapter_json = exact
     context.conversation.thread_id = "thread"
     context.conversation.sender_id = str(_INT64)
