@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.commands import CommandLine, running
+from tests.acceptance.grpcurl import Grpcurl, find_grpcurl
 from tests.integration.host.host_process import HostProcess
 
 AGENTS = """\
@@ -48,6 +49,12 @@ def plain_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess
         yield host
     finally:
         host.close()
+
+
+@pytest.fixture(scope="session")
+def grpcurl() -> Grpcurl:
+    """The program that people look into a gRPC server with."""
+    return find_grpcurl()
 
 
 @pytest.fixture

@@ -26,16 +26,24 @@ class Grpcurl:
 
     path: Path
 
-    def __call__(self, address: str, *words: str, key: str = "", data: str | None = None) -> str:
-        """Runs it on a server without TLS; returns what it prints.
+    def __call__(
+        self,
+        address: str,
+        *words: str,
+        key: str = "",
+        data: str | None = None,
+        tls: Sequence[str] = ("-plaintext",),
+    ) -> str:
+        """Runs it; returns what it prints.
 
         Args:
             address: `HOST:PORT` or `unix:/path`.
             words: Its verb, or what to call.
             key: An API key to call with.
             data: A request in JSON.
+            tls: Its options about TLS; by default there is none.
         """
-        options = ["-plaintext", "-max-time", "30"]
+        options = [*tls, "-max-time", "30"]
         if key:
             options += ["-H", f"authorization: Bearer {key}"]
         if data is not None:

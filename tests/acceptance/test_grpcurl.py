@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.acceptance.grpcurl import Grpcurl, find_grpcurl
+from tests.acceptance.grpcurl import Grpcurl
 from tests.integration.host.host_process import HostProcess
 from tests.integration.host.processes import descendants, unix_listeners
 
@@ -12,12 +12,6 @@ from tests.integration.host.processes import descendants, unix_listeners
 pytestmark = pytest.mark.timeout(600)
 
 FAMILY = "hello, 世界 👩‍👩‍👧"
-
-
-@pytest.fixture(scope="module")
-def grpcurl() -> Grpcurl:
-    """The program."""
-    return find_grpcurl()
 
 
 def test_every_service_is_listed(grpcurl: Grpcurl, plain_host: HostProcess) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ class HostProcess:
         plugins: A folder of plugin folders, if it has one.
         arguments: More arguments of `runmesh up`.
         environment: Variables beside those of the tests.
+        tls: What its HTTP listener is asked with; None: it has no TLS.
     """
 
     def __init__(
@@ -38,8 +40,10 @@ class HostProcess:
         plugins: Path | None = None,
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.data = data
+        self._tls = tls
         self._log_path = data.with_name(f"{data.name}.log")
         self._environment = {
             name: value for name, value in os.environ.items() if not name.startswith("RUNMESH_")
@@ -136,8 +140,11 @@ class HostProcess:
 
     def get(self, path: str) -> tuple[int, dict[str, Any]]:
         """Asks its HTTP listener, and returns the status and the JSON of the answer."""
-        request = urllib.request.Request(f"http://{self.addresses['http']}{path}")
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _AnyStatus)
+        scheme = "https" if self._tls else "http"
+        place = self.addresses["http"].replace("0.0.0.0", "localhost")
+        request = urllib.request.Request(f"{scheme}://{place}{path}")
+        handlers = [urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._tls)]
+        opener = urllib.request.build_opener(*handlers, _AnyStatus)
         with opener.open(request, timeout=10) as answer:
             return answer.status, json.loads(answer.read())
 
@@ -159,3 +166,5 @@ class _AnyStatus(urllib.request.HTTPErrorProcessor):
     def http_response(self, request: Any, response: Any) -> Any:  # noqa: ARG002 - its signature
         """Returns the response as it is."""
         return response
+
+    https_response = http_response
