@@ -142,15 +142,24 @@ def test_what_was_used_lately_may_be_kept(shelf: EnvironmentShelf) -> None:
 
 @pytest.mark.parametrize("is_built_again", [False, True])
 def test_who_comes_while_an_environment_is_removed_does_not_get_that_one(
-    shelf: EnvironmentShelf, is_built_again: bool
+    shelf: EnvironmentShelf, is_built_again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = put(shelf, "lamp")
     assert environment.folder is not None
     collector = os.open(environment.folder / "lock", os.O_RDONLY)
     fcntl.flock(collector, fcntl.LOCK_EX)
     got: list[Lease | None] = []
+    asks = threading.Event()
+    lock = fcntl.flock
+
+    def tell_and_lock(descriptor: int, kind: int) -> None:
+        asks.set()
+        lock(descriptor, kind)
+
+    monkeypatch.setattr(fcntl, "flock", tell_and_lock)
     taking = threading.Thread(target=lambda: got.append(shelf.take(environment)))
     taking.start()
+    assert asks.wait(5)
     environment.folder.rename(shelf.folder / ".removing-it")
     if is_built_again:
         put(shelf, "lamp")
