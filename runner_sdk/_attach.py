@@ -51,6 +51,7 @@ _OPTIONS: Options = (
     # A host that is gone without a word, or a router that forgot us, is noticed so.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )

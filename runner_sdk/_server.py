@@ -55,7 +55,7 @@ class RunnerServer:
         self._listen = ""
         if attach is None:
             self._listen = listen_address(listen, tls=tls is not None and tls.can_listen)
-        self.manifest = _manifest_of(runners, manifest)
+        self.manifest = manifest_of(runners, manifest)
         served = _match(runners, self.manifest)
         self._channels = Channels(tls.host_credentials() if tls else None)
         self._runs = RunServicer(
@@ -162,9 +162,12 @@ class RunnerServer:
         self._hurry.set()
 
 
-def _manifest_of(
-    runners: Sequence[AgentRunner], manifest: Manifest | str | Path | None
-) -> Manifest:
+def manifest_of(runners: Sequence[AgentRunner], manifest: Manifest | str | Path | None) -> Manifest:
+    """Returns the manifest of runners: the one given, or the nearest above their source.
+
+    Raises:
+        ManifestError, ServeError: There is none, or none that can be used.
+    """
     if isinstance(manifest, Manifest):
         return manifest
     if manifest is not None:

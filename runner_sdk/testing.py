@@ -26,7 +26,7 @@ from runmesh.v1.manifest_pb2 import RunnerManifest
 from runmesh.v1.result_pb2 import RunResult
 from runmesh.v1.run_pb2_grpc import RunServiceStub
 
-from runner_sdk._server import RunnerServer
+from runner_sdk._server import RunnerServer, manifest_of
 from runner_sdk._standin.active_run import ActiveRun
 from runner_sdk._standin.api import Answer, HostCall, StandInApi
 from runner_sdk._standin.givens import Givens, state_scopes_of, tool_call
@@ -47,6 +47,7 @@ __all__ = [
     "RunnerServer",
     "StandInHost",
     "Unchecked",
+    "manifest_of",
     "run_once",
     "tool_call",
 ]

@@ -22,6 +22,12 @@ SERVER_OPTIONS: Options = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
+    # A caller or an attached runner that is gone without a word is noticed within ten seconds.
+    # gRPC's own threads answer: a process that is busy does.
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
 )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from runmesh.admin.v1 import admin_pb2, admin_pb2_grpc
+from runmesh.admin.v1 import admin_pb2, admin_pb2_grpc, attach_tokens_pb2
 from runmesh.v1 import discovery_pb2, discovery_pb2_grpc, event_pb2, gateway_pb2, gateway_pb2_grpc
 from runmesh.v1.result_pb2 import RunResult
 
@@ -25,8 +25,8 @@ from host_service.server import running_host
 from host_service.settings import Settings
 from host_service.supervisor.sockets import SocketFolder
 from host_service.testing.outcome import Outcome
-from runner_sdk import AgentRunner, Manifest
-from runner_sdk.testing import RunnerServer
+from runner_sdk import AgentRunner, Attach, Manifest
+from runner_sdk.testing import RunnerServer, manifest_of
 from stores import Stores
 
 #: The agent of the first runner.
@@ -67,9 +67,11 @@ class RealHost:
             what only the host itself has, such as webhooks.
         limits: Limits to have instead of the defaults, by name.
         max_concurrent_runs: As in `runner_sdk.serve`.
+        attached: Whether the runners attach to the host, instead of being dialled by it.
 
     Attributes:
         address: Where the host listens, for whatever the methods here do not do.
+        tcp_address: Where it listens on TCP, for what has a network between.
         gateway: The stub of its GatewayService; give its calls `metadata=host.metadata`.
         admin: The stub of its AdminService.
         discovery: The stub of its DiscoveryService.
@@ -78,6 +80,7 @@ class RealHost:
     """
 
     address: str
+    tcp_address: str
     gateway: gateway_pb2_grpc.GatewayServiceStub
     admin: admin_pb2_grpc.AdminServiceStub
     discovery: discovery_pb2_grpc.DiscoveryServiceStub
@@ -95,7 +98,9 @@ class RealHost:
         configuration: str = "",
         limits: Mapping[str, float] | None = None,
         max_concurrent_runs: int = 0,
+        attached: bool = False,
     ) -> None:
+        self._attached = attached
         self._runners = runners
         self._manifest = manifest
         self._config = config or {}
@@ -136,8 +141,11 @@ class RealHost:
         if folder is None:
             temporary = tempfile.TemporaryDirectory(prefix="runmesh-test-")
             folder = Path(self._stack.enter_context(temporary)) / "data"
-        served = await self._serve_runners() if self._runners else None
+        dials = bool(self._runners) and not self._attached
+        served = await self._serve_runners() if dials else None
         await self._start_host(folder, served)
+        if self._runners and self._attached:
+            served = await self._attach_runners()
         if served is not None:
             await self._wait_for(served.manifest)
             await self._have_agents(served.manifest)
@@ -149,6 +157,20 @@ class RealHost:
             self._runners,
             manifest=self._manifest,
             listen=self._runner_address,
+            max_concurrent_runs=self._max_concurrent_runs,
+        )
+        await server.start()
+        self._stack.push_async_callback(server.drain, 0.0)
+        return server
+
+    async def _attach_runners(self) -> RunnerServer:
+        manifest = manifest_of(self._runners, self._manifest)
+        request = attach_tokens_pb2.CreateAttachTokenRequest(plugin_id=manifest.plugin_id)
+        made = await self.admin.CreateAttachToken(request, metadata=self.metadata)
+        server = RunnerServer(
+            self._runners,
+            manifest=manifest,
+            attach=Attach(host=self.address, token=made.secret),
             max_concurrent_runs=self._max_concurrent_runs,
         )
         await server.start()
@@ -171,6 +193,7 @@ class RealHost:
         # Runs that a test leaves behind get no grace.
         self._stack.callback(hurry.set)
         self.stores, self.address = host.stores, host.addresses.socket
+        self.tcp_address = host.addresses.grpc
         key = (settings.data_folder / "operator.key").read_text().strip()
         self.metadata = (("authorization", f"Bearer {key}"),)
         channel = await self._stack.enter_async_context(open_channel(self.address))

@@ -20,6 +20,7 @@ class Network:
     Attributes:
         address: Where callers connect instead.
         loses_answers: Whether what the host sends is lost from now on.
+        loses_all: Whether nothing arrives at either end any more, and nothing is closed.
     """
 
     def __init__(self, target: str) -> None:
@@ -29,6 +30,7 @@ class Network:
         self._writers: set[asyncio.StreamWriter] = set()
         self.address = ""
         self.loses_answers = False
+        self.loses_all = False
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
@@ -73,7 +75,7 @@ class Network:
     ) -> None:
         try:
             while data := await reader.read(_CHUNK_BYTES):
-                if is_answer and self.loses_answers:
+                if self.loses_all or (is_answer and self.loses_answers):
                     continue
                 writer.write(data)
                 await writer.drain()
