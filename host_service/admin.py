@@ -15,6 +15,7 @@ from host_service.admin_actions import ActionCalls
 from host_service.admin_attach import AttachCalls
 from host_service.admin_audit import AdminAudit
 from host_service.admin_catalogue import CatalogueCalls
+from host_service.admin_plugins import PluginCalls
 from host_service.admin_runs import RunCalls
 from host_service.agents.agent import Agent
 from host_service.agents.directory import AgentDirectory
@@ -28,11 +29,13 @@ from host_service.interceptors import Context, EdgeInterceptor, refuse_missing
 from host_service.limits import Limits
 from host_service.pages import PageTokens, descending, page_of
 from host_service.registry.attachments import Attachments
+from host_service.registry.registry import Registry
 from host_service.registry.schemas import ConfigSchemas
 from host_service.requests import RequestCheck
 from host_service.runs.explaining import Explaining
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.replaying import Replaying
+from host_service.supervisor.supervisor import Supervisor
 from stores.actions import Actions
 from stores.keys import ApiKeys
 from stores.records import ApiKeyRecord
@@ -40,7 +43,7 @@ from stores.secrets import Secrets
 
 
 @refuse_missing
-class AdminServicer(CatalogueCalls, RunCalls, ActionCalls, AttachCalls):
+class AdminServicer(CatalogueCalls, RunCalls, ActionCalls, AttachCalls, PluginCalls):
     """Decodes, does one thing, encodes.
 
     Args:
@@ -57,6 +60,8 @@ class AdminServicer(CatalogueCalls, RunCalls, ActionCalls, AttachCalls):
         desk: Decides actions, and executes them.
         actions: Where actions are.
         replaying: Replays runs.
+        registry: Knows the instances.
+        supervisor: Starts and replaces processes of plugins.
         edge: Knows how many calls are being served.
         check: Refuses bad requests.
         pages: Makes page tokens.
@@ -82,6 +87,8 @@ class AdminServicer(CatalogueCalls, RunCalls, ActionCalls, AttachCalls):
         desk: ActionDesk,
         actions: Actions,
         replaying: Replaying,
+        registry: Registry,
+        supervisor: Supervisor,
         edge: EdgeInterceptor,
         check: RequestCheck,
         pages: PageTokens,
@@ -103,6 +110,8 @@ class AdminServicer(CatalogueCalls, RunCalls, ActionCalls, AttachCalls):
         self._desk = desk
         self._actions = actions
         self._replaying = replaying
+        self._registry = registry
+        self._supervisor = supervisor
         self._edge = edge
         self._limits = limits
         self._clock = clock

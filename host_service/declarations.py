@@ -13,6 +13,7 @@ from host_service.agents.changes import Outcome
 from host_service.agents.declared import Declared
 from host_service.agents.directory import AgentDirectory
 from host_service.authorization.policy import WorkspacePolicy
+from host_service.catalogue.plugin_settings import PluginSettings
 from host_service.errors import FieldFault, InvalidArgument
 from host_service.requests import RequestCheck
 from stores.errors import InvalidRecord
@@ -53,6 +54,7 @@ class _Reader:
     def read(self, request: admin_pb2.ApplyRequest) -> Declared:
         models = dict(self._sound("models", request.models))
         servers = dict(self._sound("tool_servers", request.tool_servers))
+        plugins = dict(self._sound("plugins", request.plugins))
         return Declared(
             agents=_each(wire.agent_from_message, self._sound("agents", request.agents)),
             bindings=_each(wire.binding_from_message, self._sound("bindings", request.bindings)),
@@ -62,8 +64,16 @@ class _Reader:
                 wire_catalogue.knowledge_base_from_message, self._knowledge_bases(request)
             ),
             policies=self._policies(request),
+            plugins=self._plugins(plugins),
             keys=_each(wire_catalogue.key_from_message, self._sound("keys", request.keys)),
-            secrets=_secrets(models.values(), servers.values()),
+            secrets=[
+                *_secrets(models.values(), servers.values()),
+                *(
+                    change
+                    for each in plugins.values()
+                    for change in wire_catalogue.secrets_of_plugin(each)
+                ),
+            ],
             faults=self._faults,
             agent_ids=frozenset(agent.id for agent in request.agents),
         )
@@ -89,6 +99,17 @@ class _Reader:
                     )
                 )
         return sound
+
+    def _plugins(
+        self, messages: Mapping[str, admin_pb2.PluginSettings]
+    ) -> Mapping[str, PluginSettings]:
+        plugins = _each(wire_catalogue.plugin_settings_from_message, messages.items())
+        self._faults += [
+            FieldFault(f"{path}.secrets", "a name that no other setting has", repr(name))
+            for path, plugin in plugins.items()
+            for name in plugin.doubled()
+        ]
+        return plugins
 
     def _policies(self, request: admin_pb2.ApplyRequest) -> Mapping[str, WorkspacePolicy]:
         policies = {}

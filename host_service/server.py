@@ -1,8 +1,8 @@
 """The composition root: builds the host, wires it, serves, and takes it down.
 
-The only place that knows everybody. Start: lock the data folder, start plugins, open the stores
-meanwhile, bind, take care of runs of hosts that are gone, serve. Stop, in the reverse order: take
-no more events, let runs finish, end calls, close the stores, end plugins.
+The only place that knows everybody. Start: lock the data folder, open the stores, start plugins,
+bind meanwhile, take care of runs of hosts that are gone, serve. Stop, in the reverse order: take no
+more events, let runs finish, end calls, end plugins, close the stores.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ from host_service.limits import Limits
 from host_service.listening import bind_grpc, bind_http, bind_socket, probe_grpc
 from host_service.logs import set_up_logging
 from host_service.pages import PageTokens
+from host_service.plugin_regime import PluginRegime, keep_in_force
 from host_service.readiness import Readiness
 from host_service.refreshing import keep_refreshed
 from host_service.registry.attachments import Attachments
@@ -248,13 +249,29 @@ class _Builder:
             insecure=self._settings.insecure or self._tls.certificates is not None,
         )
         http = self._bind_http()
-        # Plugins take longer to start than the database to open: neither waits for the other.
-        registry, supervisor = await self._start_plugins()
         stores = await self._open_stores()
+        regime = PluginRegime(secrets=stores.secrets)
+        registry = self._registry(regime)
         self._watch_certificates()
         self._desk = self._action_desk(stores)
         callers = CallerDirectory(keys=stores.keys, clock=now)
         await callers.reload()
+        schemas = ConfigSchemas(registry=registry)
+        declared = asyncio.Event()
+        directory = AgentDirectory(
+            catalogue=stores.catalogue,
+            secrets=stores.secrets,
+            keys=stores.keys,
+            clock=now,
+            schema_of=schemas.of,
+            kind_of=lambda runner_id: kind_of(registry.manifest(runner_id)),
+            on_reload=declared.set,
+        )
+        await self._prepare_agents(directory, callers)
+        # What operators set for plugins is known before the first of them starts.
+        await regime.learn(directory.shelf.plugins)
+        registry.set_disabled(regime.disabled)
+        supervisor = await self._start_plugins(registry, regime)
         tokens = RunTokens(limits=self._limits)
         grants = AttachGrants(tokens=stores.attach_tokens, clock=now)
         gate = Gate(audit=stores.audit, validator=self._validator, clock=now)
@@ -264,15 +281,6 @@ class _Builder:
         )
         server = grpc.aio.server(interceptors=(edge,), options=SERVER_OPTIONS)
         grpc_address, socket_address = self._bind(server)
-        schemas = ConfigSchemas(registry=registry)
-        directory = AgentDirectory(
-            catalogue=stores.catalogue,
-            secrets=stores.secrets,
-            keys=stores.keys,
-            clock=now,
-            schema_of=schemas.of,
-            kind_of=lambda runner_id: kind_of(registry.manifest(runner_id)),
-        )
         reached = self._host_api_addresses(grpc_address, socket_address, registry)
         services = self._run_services(stores, registry, schemas, tokens, reached, directory)
         orchestrator = Orchestrator(
@@ -285,7 +293,9 @@ class _Builder:
         register(
             server,
             gateway=self._gateway(orchestrator, stores),
-            admin=self._admin(directory, stores, callers, services, orchestrator, edge, grants),
+            admin=self._admin(
+                directory, stores, callers, services, orchestrator, edge, grants, supervisor
+            ),
             discovery=DiscoveryServicer(registry=registry),
             host_api=HostAPIServicer(
                 gate=gate,
@@ -303,12 +313,22 @@ class _Builder:
             ),
             health_servicer=health_servicer,
         )
-        await self._prepare_agents(directory, callers)
         await self._serve(server, edge, orchestrator, stores, health_servicer)
         refreshing = asyncio.create_task(
             keep_refreshed(directory=directory, callers=callers, catalogue=stores.catalogue)
         )
         self._stack.callback(refreshing.cancel)
+        in_force = asyncio.create_task(
+            keep_in_force(
+                regime=regime,
+                directory=directory,
+                changed=declared,
+                registry=registry,
+                attachments=self._attachments,
+                supervisor=supervisor,
+            )
+        )
+        self._stack.callback(in_force.cancel)
         collecting = asyncio.create_task(
             keep_collected(artifacts=stores.artifacts, limits=self._limits)
         )
@@ -318,9 +338,10 @@ class _Builder:
         http_address = self._serve_http(http, readiness)
         return self._announce(grpc_address, socket_address, http_address, stores)
 
-    async def _start_plugins(self) -> tuple[Registry, Supervisor]:
+    def _registry(self, regime: PluginRegime) -> Registry:
         registry = Registry(
             identity=HostIdentity(self._host_id, "runmesh", __version__),
+            settings_of=regime.settings_of,
             remembered_sessions=self._limits.remembered_sessions,
         )
         self._stack.push_async_callback(registry.close)
@@ -329,6 +350,9 @@ class _Builder:
             initial_credit=self._limits.attach_credit_results,
             expected_seconds=self._limits.instance_wait_seconds,
         )
+        return registry
+
+    async def _start_plugins(self, registry: Registry, regime: PluginRegime) -> Supervisor:
         static = StaticRunners(
             registry=registry, insecure=self._settings.insecure, tls=self._tls.dialling
         )
@@ -340,11 +364,12 @@ class _Builder:
             folders=[*shipped, self._folder.plugins, *self._settings.plugin_folders],
             runtime_folder=self._folder.path / "plugin-homes",
             find_interpreter=interpreters_of(EnvironmentShelf(self._folder.path)),
+            disabled=regime.disabled,
             sockets=self._sockets,
         )
         self._stack.push_async_callback(supervisor.stop)
         await supervisor.start()
-        return registry, supervisor
+        return supervisor
 
     async def _open_stores(self) -> Stores:
         stores = await open_database(
@@ -468,8 +493,11 @@ class _Builder:
         orchestrator: Orchestrator,
         edge: EdgeInterceptor,
         grants: AttachGrants,
+        supervisor: Supervisor,
     ) -> AdminServicer:
         return AdminServicer(
+            registry=services.registry,
+            supervisor=supervisor,
             grants=grants,
             attachments=self._attachments,
             directory=directory,

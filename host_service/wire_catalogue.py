@@ -1,4 +1,4 @@
-"""Models, tool servers, knowledge bases, policies and declared keys as messages, and back."""
+"""What the catalogue holds, and declared keys, as messages, and back."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from host_service.catalogue.knowledge_base import (
     KnowledgeBase,
 )
 from host_service.catalogue.model import Model
+from host_service.catalogue.plugin_settings import PluginSettings
 from host_service.catalogue.tool_server import ToolServer
 from host_service.runs.context import duration
 from host_service.wire import enum_number, enum_word, enum_words
@@ -195,6 +196,37 @@ def policy_message(policy: WorkspacePolicy) -> admin_pb2.Policy:
         enabled=policy.enabled,
         revision=policy.revision,
     )
+
+
+def plugin_settings_from_message(message: admin_pb2.PluginSettings) -> PluginSettings:
+    """Return what is set for a plugin, of a message whose fields were checked."""
+    return PluginSettings(
+        id=message.plugin_id,
+        settings_json=message.settings_json or "{}",
+        secrets=tuple(sorted(each.name for each in message.secrets)),
+        enabled=_true_unless_said(message),
+    )
+
+
+def plugin_settings_message(settings: PluginSettings) -> admin_pb2.PluginSettings:
+    """Return what is set for a plugin as the contract has it, without the values of secrets."""
+    return admin_pb2.PluginSettings(
+        plugin_id=settings.id,
+        enabled=settings.enabled,
+        settings_json=settings.settings_json,
+        secrets=_entries(settings.secrets),
+        revision=settings.revision,
+    )
+
+
+def secrets_of_plugin(message: admin_pb2.PluginSettings) -> list[SecretChange]:
+    """Return what a message says of a plugin's secret settings."""
+    owner = SecretOwner(PluginSettings.KIND, message.plugin_id)
+    return [
+        SecretChange(owner, PluginSettings.secret_name(each.name), Secret(each.value))
+        for each in message.secrets
+        if each.HasField("value")
+    ]
 
 
 def key_from_message(message: admin_pb2.DeclaredKey) -> DeclaredKey:

@@ -35,7 +35,8 @@ class Change:
     """What becomes of one object.
 
     Attributes:
-        object: `agent`, `binding`, `model`, `tool_server`, `knowledge_base`, `policy` or `key`.
+        object: `agent`, `binding`, `model`, `tool_server`, `knowledge_base`, `policy`,
+            `plugin` or `key`.
         id: Its id.
         kind: `created`, `updated` or `unchanged`.
         fields: Paths of the fields that differ, with their JSON before and after (None: not set).

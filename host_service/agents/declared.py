@@ -15,6 +15,7 @@ from host_service.authorization.policy import WorkspacePolicy
 from host_service.catalogue.documents import Catalogued
 from host_service.catalogue.knowledge_base import KnowledgeBase
 from host_service.catalogue.model import Model
+from host_service.catalogue.plugin_settings import PluginSettings
 from host_service.catalogue.shelf import Shelf
 from host_service.catalogue.tool_server import ToolServer
 from host_service.errors import FieldFault
@@ -35,8 +36,9 @@ class Declared:
         tool_servers: Tool servers.
         knowledge_bases: Knowledge bases.
         policies: Policies of workspaces.
+        plugins: What is set for plugins.
         keys: API keys.
-        secrets: Secrets of models and tool servers that are given or taken away.
+        secrets: Secrets of models, tool servers and plugins that are given or taken away.
         faults: What was found wrong with objects that are therefore not among these.
         agent_ids: Ids of all agents that are declared, of those with faults as well.
     """
@@ -47,6 +49,7 @@ class Declared:
     tool_servers: Mapping[str, ToolServer] = field(default_factory=dict)
     knowledge_bases: Mapping[str, KnowledgeBase] = field(default_factory=dict)
     policies: Mapping[str, WorkspacePolicy] = field(default_factory=dict)
+    plugins: Mapping[str, PluginSettings] = field(default_factory=dict)
     keys: Mapping[str, DeclaredKey] = field(default_factory=dict)
     secrets: Sequence[SecretChange] = ()
     faults: Sequence[FieldFault] = ()
@@ -67,6 +70,7 @@ class Declared:
         yield from self.tool_servers.values()
         yield from self.knowledge_bases.values()
         yield from self.policies.values()
+        yield from self.plugins.values()
 
     def reference_faults(self, agent_ids: frozenset[str]) -> list[FieldFault]:
         """Return what objects name that must be there and is not.

@@ -51,6 +51,7 @@ class AgentDirectory:
         schema_of: Gives the configuration schema of a runner; None for one that is not known. An
             agent of an unknown runner is saved as it is, and checked when it runs.
         kind_of: Tells what a runner can do about a busy session; likewise.
+        on_reload: Called whenever everything was read again.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class AgentDirectory:
         clock: Callable[[], datetime],
         schema_of: Callable[[str], ConfigSchema | None] = lambda _runner_id: None,
         kind_of: Callable[[str], RunnerKind | None] = lambda _runner_id: None,
+        on_reload: Callable[[], None] = lambda: None,
     ) -> None:
         self._catalogue = catalogue
         self._secrets = secrets
@@ -69,6 +71,7 @@ class AgentDirectory:
         self._clock = clock
         self._schema_of = schema_of
         self._kind_of = kind_of
+        self._on_reload = on_reload
         self._sealed = SealedAgents(secrets=secrets, schema_of=schema_of)
         # What is checked together must be written before the next is checked.
         self._changing = asyncio.Lock()
@@ -91,7 +94,7 @@ class AgentDirectory:
 
     @property
     def shelf(self) -> Shelf:
-        """All models, tool servers, knowledge bases and policies."""
+        """All models, tool servers, knowledge bases, policies and settings of plugins."""
         return self._shelf
 
     async def reload(self) -> None:
@@ -105,6 +108,7 @@ class AgentDirectory:
         # ones.
         enabled = {agent.id for agent in agents if agent.enabled}
         self._index = BindingIndex(binding for binding in bindings if binding.agent_id in enabled)
+        self._on_reload()
 
     async def settle(self) -> None:
         """Seal of every agent what is secret, and no more, as far as its runner is known.
@@ -176,7 +180,9 @@ class AgentDirectory:
         # Read before all else: whatever another host changes from here on is noticed.
         revision = await self._catalogue.revision()
         await self.reload()
-        secrets = await SecretPlan(self._secrets).add(declared.tool_servers, declared.secrets)
+        secrets = await SecretPlan(self._secrets).add(
+            {**declared.tool_servers, **declared.plugins}, declared.secrets
+        )
         keys = KeyPlan(await self._keys.list(), now=self._clock())
         for path, key in declared.keys.items():
             keys.add(key, path)
@@ -281,7 +287,11 @@ class AgentDirectory:
         return existed
 
     async def delete_item(self, kind: CatalogueKind, id: str) -> bool:
-        """Remove a model, tool server, knowledge base or policy; return whether there was one."""
+        """Remove a model, tool server, knowledge base, policy or settings of a plugin.
+
+        Returns:
+            Whether there was one.
+        """
         async with self._changing:
             existed = await self._catalogue.delete_item(kind, id)
             await self.reload()

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from host_service.agents.changes import SECRET_JSON, Field
+from host_service.catalogue.plugin_settings import PluginSettings
 from host_service.catalogue.tool_server import ToolServer
 from host_service.errors import FieldFault
 from stores.errors import SecretUnreadable
 from stores.secrets import SecretChange, SecretOwner, Secrets
+
+# Where a secret is declared that is named by `PLACE.NAME`.
+_PLACES = {"env": "command.env", "headers": "http.headers", "secrets": "secrets"}
 
 
 class SecretPlan:
@@ -33,34 +37,36 @@ class SecretPlan:
         return self._fields.get(SecretOwner(kind, id), ())
 
     async def add(
-        self, servers: Mapping[str, ToolServer], given: Sequence[SecretChange]
+        self, holders: Mapping[str, ToolServer | PluginSettings], given: Sequence[SecretChange]
     ) -> SecretPlan:
         """Plan what is declared.
 
         Args:
-            servers: Tool servers by where they are declared: their documents name their secrets.
+            holders: Tool servers and settings of plugins by where they are declared: their
+                documents name their secrets.
             given: Secrets that are given or taken away.
         """
         for change in given:
             await self._add_change(change)
-        for path, server in servers.items():
-            await self._add_server(path, server, given)
+        for path, holder in holders.items():
+            await self._add_holder(path, holder, given)
         return self
 
-    async def _add_server(
-        self, path: str, server: ToolServer, given: Sequence[SecretChange]
+    async def _add_holder(
+        self, path: str, holder: ToolServer | PluginSettings, given: Sequence[SecretChange]
     ) -> None:
-        owner = SecretOwner(server.KIND, server.id)
-        wanted, stored = server.secret_names(), await self._secrets.names(owner)
+        owner = SecretOwner(holder.KIND, holder.id)
+        wanted, stored = holder.secret_names(), await self._secrets.names(owner)
         for name in sorted(set(stored) - set(wanted)):
             self._note(SecretChange(owner, name, None), stored=True)
         having = {*stored, *(each.name for each in given if each.owner == owner)}
         for name in wanted:
             if name not in having:
                 place, _, entry = name.partition(".")
-                where = f"{path}.{'command' if place == 'env' else 'http'}.{place}"
                 self.faults.append(
-                    FieldFault(where, f"a value for {entry!r}: none is stored", "none")
+                    FieldFault(
+                        f"{path}.{_PLACES[place]}", f"a value for {entry!r}: none is stored", "none"
+                    )
                 )
 
     async def _add_change(self, change: SecretChange) -> None:

@@ -10,6 +10,7 @@ from host_service.authorization.policy import WorkspacePolicy
 from host_service.catalogue.documents import Catalogued
 from host_service.catalogue.knowledge_base import KnowledgeBase
 from host_service.catalogue.model import Model
+from host_service.catalogue.plugin_settings import PluginSettings
 from host_service.catalogue.tool_server import SEPARATOR, ToolServer
 from stores.records import CatalogueItem, CatalogueKind
 
@@ -17,12 +18,16 @@ from stores.records import CatalogueItem, CatalogueKind
 # Told apart by identity: it is made once for each change.
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shelf:
-    """Models, tool servers, knowledge bases and policies by id, disabled ones as well."""
+    """Models, tool servers, knowledge bases, policies and what is set for plugins, by id.
+
+    Disabled ones are among them.
+    """
 
     models: Mapping[str, Model] = field(default_factory=dict)
     tool_servers: Mapping[str, ToolServer] = field(default_factory=dict)
     knowledge_bases: Mapping[str, KnowledgeBase] = field(default_factory=dict)
     policies: Mapping[str, WorkspacePolicy] = field(default_factory=dict)
+    plugins: Mapping[str, PluginSettings] = field(default_factory=dict)
 
     @classmethod
     def of(cls, items: Iterable[CatalogueItem]) -> Shelf:
@@ -46,12 +51,18 @@ class Shelf:
             policies=MappingProxyType(
                 {item.id: WorkspacePolicy.from_item(item) for item in by_kind[CatalogueKind.POLICY]}
             ),
+            plugins=MappingProxyType(
+                {item.id: PluginSettings.from_item(item) for item in by_kind[CatalogueKind.PLUGIN]}
+            ),
         )
 
     def things(self) -> Iterator[Catalogued]:
         """Yield everything on it."""
-        for things in (self.models, self.tool_servers, self.knowledge_bases, self.policies):
-            yield from things.values()
+        yield from self.models.values()
+        yield from self.tool_servers.values()
+        yield from self.knowledge_bases.values()
+        yield from self.policies.values()
+        yield from self.plugins.values()
 
     def get(self, kind: CatalogueKind, id: str) -> Catalogued | None:
         """Return something by its kind and id, disabled or not, or None."""
@@ -60,6 +71,7 @@ class Shelf:
             CatalogueKind.TOOL_SERVER: self.tool_servers,
             CatalogueKind.KNOWLEDGE_BASE: self.knowledge_bases,
             CatalogueKind.POLICY: self.policies,
+            CatalogueKind.PLUGIN: self.plugins,
         }
         return things.get(kind, {}).get(id)
 

@@ -57,8 +57,8 @@ def apply(
 ) -> int:
     """Apply a file of agents, bindings, models, keys and so on.
 
-    It may have agents, bindings, models, tool_servers, knowledge_bases, policies and keys. What is
-    new is created, what differs is updated: all of it or nothing. Secrets come from
+    It may have agents, bindings, models, tool_servers, knowledge_bases, policies, plugins and keys.
+    What is new is created, what differs is updated: all of it or nothing. Secrets come from
     environment variables that the file names, such as api_key: {env: OPENAI_API_KEY}.
     """
     from host_service.configuration import ConfigurationError

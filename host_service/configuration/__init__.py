@@ -26,6 +26,10 @@ The file has the fields of the admin contract by their names::
     policies:
       - workspace_id: acme
         allowance: {models: [small]}       # a choice is a list
+    plugins:
+      - plugin_id: acme/helpdesk
+        settings: {url: "https://desk.example"}
+        secrets: {token: {env: DESK_TOKEN}}
     keys:
       - name: ci
         role: ingress

@@ -28,13 +28,14 @@ _OBJECTS = {
     "tool_servers": admin_pb2.ToolServer,
     "knowledge_bases": admin_pb2.KnowledgeBase,
     "policies": admin_pb2.Policy,
+    "plugins": admin_pb2.PluginSettings,
     "agents": admin_pb2.Agent,
     "bindings": admin_pb2.Binding,
     "keys": admin_pb2.DeclaredKey,
 }
 _SECTIONS = (*_OBJECTS, "webhooks", "limits")
 # What an object is known by, where it has no id.
-_IDS = {"policies": "workspace_id", "keys": "name"}
+_IDS = {"policies": "workspace_id", "plugins": "plugin_id", "keys": "name"}
 _LAST_STEP = re.compile(r"(?:\.[^.\[\]]+|\[\d+\])$")
 
 
@@ -70,6 +71,7 @@ class Configuration:
     def _line(self, path: str) -> int:
         """The line of a path, or of the nearest thing around it that the file has; 0: none."""
         within = path.replace("config_json", "config").replace("options_json", "options")
+        within = within.replace("settings_json", "settings")
         while within not in self.lines:
             shorter = _LAST_STEP.sub("", within)
             if shorter == within:

@@ -38,6 +38,7 @@ _REQUIRED = {
     "runmesh.admin.v1.ToolAddress": ("url",),
     "runmesh.admin.v1.KnowledgeBase": ("id",),
     "runmesh.admin.v1.Policy": ("workspace_id",),
+    "runmesh.admin.v1.PluginSettings": ("plugin_id",),
     "runmesh.admin.v1.AllowanceOf": ("id", "allowance"),
     "runmesh.admin.v1.DeclaredKey": ("name", "role", "secret"),
 }

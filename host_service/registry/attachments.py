@@ -117,6 +117,15 @@ class Attachments:
             stream.end(_revoked())
         return len(ended)
 
+    def renew(self, plugin_id: str) -> None:
+        """Have a plugin's instances attach anew, each as soon as it has no run.
+
+        What is handed over to them has changed, and is when they attach.
+        """
+        for stream in self._streams:
+            if stream.ticket.plugin_id == plugin_id:
+                stream.renews.set()
+
     async def close(self) -> None:
         """Tell all runners that the host shuts down, and end their streams."""
         self._is_closing = True
@@ -175,6 +184,7 @@ class AttachedStream:
         instance: Whose it is.
         attached: What runs see of it.
         ended_by: Why the host has ended it, or None.
+        renews: Set for it to be ended when its instance has no run.
     """
 
     def __init__(
@@ -184,6 +194,7 @@ class AttachedStream:
         self.instance = instance
         self.attached = attached
         self.ended_by: HostError | None = None
+        self.renews = asyncio.Event()
         self._registry = registry
         self._ended = asyncio.Event()
         self._closed_by_runner = False
@@ -213,6 +224,7 @@ class AttachedStream:
                 ("writer", self._write(write)),
                 ("token", self._watch_token()),
                 ("end", self._ended.wait()),
+                ("renewal", self._renew()),
                 ("closing", self.attached.closed.wait()),
             )
         ]
@@ -263,6 +275,11 @@ class AttachedStream:
                 raise Unavailable(
                     f"nothing of what the host sends was read for {_WRITE_SECONDS:g} s"
                 ) from None
+
+    async def _renew(self) -> None:
+        await self.renews.wait()
+        await self.instance.idle.wait()
+        self.end(Unavailable("what is set for its plugin has changed; attach again"))
 
     async def _watch_token(self) -> None:
         """Return when the token holds no more, and what ran on then is done."""

@@ -22,7 +22,7 @@ from runmesh.v1 import discovery_pb2, manifest_pb2
 from host_service.registry.catalogue import Catalogue
 from host_service.registry.channel import open_channel
 from host_service.registry.dialled import Dialled
-from host_service.registry.errors import NotAnswering
+from host_service.registry.errors import NotAnswering, PluginIncompatible, PluginRefused
 from host_service.registry.handshake import greeting, introduce, wait_until_serving
 from host_service.registry.instance import Instance
 from host_service.registry.liveness import CutOff, Finding, HealthPace, look_at
@@ -50,6 +50,9 @@ _MAY_SERVE = frozenset(
         InstanceState.UNHEALTHY,
     }
 )
+
+_HELD = "an operator drains it"
+_DISABLED = "its plugin is disabled"
 
 
 class Registry:
@@ -80,6 +83,9 @@ class Registry:
         self._lines: defaultdict[str, SlotLine] = defaultdict(SlotLine)
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        # By token: instances that operators drain, whatever their health says.
+        self._held: set[str] = set()
+        self._disabled: frozenset[str] = frozenset()
         # By plugin: when to wait no more for one that was attached.
         self._expected: dict[str, asyncio.TimerHandle] = {}
 
@@ -103,6 +109,15 @@ class Registry:
     def faults(self) -> tuple[ManifestFault, ...]:
         """What is wrong with manifests that were left out, plugins' own and runners'."""
         return self._catalogue.faults(self._instances.values())
+
+    def find(self, instance_id: str) -> Instance | None:
+        """The instance that gave itself this id, the newest that has not been lost."""
+        found = [
+            each
+            for each in self._instances.values()
+            if each.instance_id == instance_id and not each.lost.is_set()
+        ]
+        return found[-1] if found else None
 
     def find_by_token(self, token: str) -> Instance | None:
         """The instance that a token names, while that start of its process is not lost."""
@@ -322,6 +337,8 @@ class Registry:
     def mark(self, instance: Instance, state: InstanceState, reason: str = "") -> None:
         """Says how an instance is doing; `reason` says why it does not serve."""
         before = instance.state
+        if state is InstanceState.SERVING and (held := self._why_held(instance)):
+            state, reason = InstanceState.DRAINING, held
         if instance.instance_token not in self._instances or not instance.enter(state, reason):
             return
         level = logging.INFO if state in _MAY_SERVE else logging.WARNING
@@ -339,6 +356,61 @@ class Registry:
         """It finishes what it has and takes no more, whatever its health check says from now on."""
         self._stop_watching(instance)
         self.mark(instance, InstanceState.DRAINING, reason)
+
+    def hold(self, instance: Instance) -> None:
+        """An operator drains it: it finishes what it has and takes no more until it is resumed."""
+        self._held.add(instance.instance_token)
+        if instance.state is InstanceState.SERVING:
+            self.mark(instance, InstanceState.SERVING)
+
+    def resume(self, instance: Instance) -> bool:
+        """An operator drains it no more; returns whether it takes runs."""
+        self._held.discard(instance.instance_token)
+        if instance.reason == _HELD:
+            self.mark(instance, InstanceState.SERVING)
+        return instance.state is InstanceState.SERVING
+
+    def set_disabled(self, plugin_ids: Iterable[str]) -> None:
+        """Instances of these plugins get no runs from now on, and those of all others do."""
+        before, self._disabled = self._disabled, frozenset(plugin_ids)
+        for plugin_id in before ^ self._disabled:
+            for instance in self._of_plugin(plugin_id):
+                if instance.state is InstanceState.SERVING or instance.reason == _DISABLED:
+                    self.mark(instance, InstanceState.SERVING)
+
+    async def introduce_again(self, plugin_id: str) -> None:
+        """Shakes hands again with instances that others run: what is set for them has changed."""
+        await asyncio.gather(
+            *(
+                self._introduce_again(instance)
+                for instance in self._of_plugin(plugin_id)
+                if instance.found_by in {FoundBy.STATIC, FoundBy.DNS}
+                and instance.instance_id
+                and not instance.lost.is_set()
+            )
+        )
+
+    async def _introduce_again(self, instance: Instance) -> None:
+        try:
+            async with asyncio.timeout(self._health.patience_seconds):
+                introduction = await introduce(
+                    instance.channel,
+                    identity=self._identity,
+                    plugin_id=instance.plugin_id,
+                    settings_json=self._settings_of(instance.plugin_id),
+                )
+        except (PluginRefused, PluginIncompatible) as error:
+            self.lose(instance, InstanceState.REFUSED, str(error))
+            instance.unreachable.set()
+        except (NotAnswering, TimeoutError) as error:
+            # It gets them when it is dialled again.
+            _log.warning(
+                "%s was not told its settings: %s", instance.plugin_id, str(error) or "no answer"
+            )
+        else:
+            instance.introduce(introduction)
+            self._learn(instance.plugin_id)
+            self._tell(instance.plugin_id)
 
     def lose(self, instance: Instance, state: InstanceState, reason: str) -> None:
         """The process is gone for good: its runs end, and it stays listed with the reason."""
@@ -406,6 +478,12 @@ class Registry:
             exclude=exclude,
         )
 
+    def _why_held(self, instance: Instance) -> str:
+        """Why it gets no runs although it serves; empty for no reason."""
+        if instance.plugin_id in self._disabled:
+            return _DISABLED
+        return _HELD if instance.instance_token in self._held else ""
+
     def _pass_on(self, line: SlotLine, ticket: Ticket, runner_id: str) -> None:
         """Let the next one look, as long as there is something to be had."""
         if any(instance.takes_runs for instance in self._of_plugin(plugin_of(runner_id))):
@@ -420,6 +498,8 @@ class Registry:
         )
 
     def _may_come(self, runner_id: str) -> bool:
+        if plugin_of(runner_id) in self._disabled:
+            return False
         return plugin_of(runner_id) in self._expected or any(
             instance.state in _MAY_SERVE
             # One that serves without this runner will not learn it; one that was excluded may be
@@ -438,6 +518,7 @@ class Registry:
     def _drop(self, instance: Instance) -> None:
         self._end(instance)
         self._instances.pop(instance.instance_token, None)
+        self._held.discard(instance.instance_token)
 
     def _end(self, instance: Instance) -> None:
         if instance.lost.is_set():

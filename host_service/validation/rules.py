@@ -417,6 +417,11 @@ _ADMIN: Final[Mapping[str, _Fields]] = {
         "bot_id": _UP_TO_255,
         "secret": (Required(), Length(32, 255)),
     },
+    "PluginSettings": {
+        "plugin_id": (Required(), _PLUGIN_ID),
+        "settings_json": (MaxSize(256 * KIB, "config_bytes"), *_JSON_OBJECT),
+        "secrets": _UNIQUE_NAMES,
+    },
     "ApplyRequest": {
         "agents": _UNIQUE_IDS,
         "bindings": _UNIQUE_IDS,
@@ -425,6 +430,7 @@ _ADMIN: Final[Mapping[str, _Fields]] = {
         "knowledge_bases": _UNIQUE_IDS,
         "policies": (Unique("workspace_id", "workspaces are unique"),),
         "keys": _UNIQUE_NAMES,
+        "plugins": (Unique("plugin_id", "plugins are unique"),),
     },
     "GetAgentRequest": {"agent_id": _ID},
     "ListAgentsRequest": {"page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},
@@ -447,6 +453,12 @@ _ADMIN: Final[Mapping[str, _Fields]] = {
     "GetPolicyRequest": {"workspace_id": _ID},
     "ListPoliciesRequest": {"page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},
     "DeletePolicyRequest": {"workspace_id": _ID},
+    "GetPluginSettingsRequest": {"plugin_id": _ID},
+    "ListPluginSettingsRequest": {"page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},
+    "DeletePluginSettingsRequest": {"plugin_id": _ID},
+    "RestartPluginRequest": {"plugin_id": (Required(), _PLUGIN_ID)},
+    "DrainInstanceRequest": {"instance_id": _ID},
+    "ResumeInstanceRequest": {"instance_id": _ID},
     "CreateApiKeyRequest": {
         "name": _ID,
         "role": _REQUIRED,

@@ -31,6 +31,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {
             "host_service.collecting",
+            "host_service.plugin_regime",
             "host_service.grpc_serving",
             "host_service.readiness",
             "host_service.refreshing",
@@ -44,6 +45,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "host_service.admin_audit",
             "host_service.admin_actions",
             "host_service.admin_catalogue",
+            "host_service.admin_plugins",
             "host_service.admin_runs",
             "host_service.attach",
             "host_service.caller_files",

@@ -15,7 +15,8 @@ from host_service.configuration import (
 )
 
 SECTIONS = (
-    "models, tool_servers, knowledge_bases, policies, agents, bindings, keys, webhooks, limits"
+    "models, tool_servers, knowledge_bases, policies, plugins, agents, bindings, keys, webhooks, "
+    "limits"
 )
 AGENT = "agents:\n- id: support\n  runner_id: plugin:acme/helpdesk/default\n"
 

@@ -965,6 +965,50 @@ class Policy(_message.Message):
 Global___Policy: _TypeAlias = Policy  # noqa: Y015
 
 @_typing.final
+class PluginSettings(_message.Message):
+    """What an operator set for a plugin."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_ID_FIELD_NUMBER: _builtins.int
+    ENABLED_FIELD_NUMBER: _builtins.int
+    SETTINGS_JSON_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    plugin_id: _builtins.str
+    """Required. The plugin, `author/name`, each part matching `[a-z0-9][a-z0-9._-]{0,63}`."""
+    enabled: _builtins.bool
+    """Optional. Absent means true. A disabled plugin is not started, and its instances elsewhere get no runs."""
+    settings_json: _builtins.str
+    """Optional. What its handshakes hand over, a JSON object. Default `{}`. At most 256 KiB."""
+    revision: _builtins.int
+    """Optional. Set only by the host: counts the changes."""
+    @_builtins.property
+    def secrets(self) -> _containers.RepeatedCompositeFieldContainer[Global___SecretEntry]:
+        """Optional. Settings that are kept secret: each is handed over as a text beside the others. Names are unique, and none of the
+        settings'.
+        """
+
+    def __init__(
+        self,
+        *,
+        plugin_id: _builtins.str = ...,
+        enabled: _builtins.bool | None = ...,
+        settings_json: _builtins.str = ...,
+        secrets: _abc.Iterable[Global___SecretEntry] | None = ...,
+        revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "enabled", b"enabled"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "enabled", b"enabled", "plugin_id", b"plugin_id", "revision", b"revision", "secrets", b"secrets", "settings_json", b"settings_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__enabled: _TypeAlias = _typing.Literal["enabled"]  # noqa: Y015
+    _WhichOneofArgType__enabled: _TypeAlias = _typing.Literal["_enabled", b"_enabled"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__enabled) -> _WhichOneofReturnType__enabled | None: ...
+
+Global___PluginSettings: _TypeAlias = PluginSettings  # noqa: Y015
+
+@_typing.final
 class Allowance(_message.Message):
     """What may be used. Each choice that is absent limits nothing, each that is empty lets nothing through."""
 
@@ -1187,6 +1231,7 @@ class ApplyRequest(_message.Message):
     KNOWLEDGE_BASES_FIELD_NUMBER: _builtins.int
     POLICIES_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
+    PLUGINS_FIELD_NUMBER: _builtins.int
     dry_run: _builtins.bool
     """Optional. Default false. Say what would change, and change nothing."""
     @_builtins.property
@@ -1217,6 +1262,10 @@ class ApplyRequest(_message.Message):
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredKey]:
         """Optional. API keys. Names are unique."""
 
+    @_builtins.property
+    def plugins(self) -> _containers.RepeatedCompositeFieldContainer[Global___PluginSettings]:
+        """Optional. Settings of plugins, whole but for their secrets. Plugins are unique."""
+
     def __init__(
         self,
         *,
@@ -1228,10 +1277,11 @@ class ApplyRequest(_message.Message):
         knowledge_bases: _abc.Iterable[Global___KnowledgeBase] | None = ...,
         policies: _abc.Iterable[Global___Policy] | None = ...,
         keys: _abc.Iterable[Global___DeclaredKey] | None = ...,
+        plugins: _abc.Iterable[Global___PluginSettings] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "bindings", b"bindings", "dry_run", b"dry_run", "keys", b"keys", "knowledge_bases", b"knowledge_bases", "models", b"models", "policies", b"policies", "tool_servers", b"tool_servers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "bindings", b"bindings", "dry_run", b"dry_run", "keys", b"keys", "knowledge_bases", b"knowledge_bases", "models", b"models", "plugins", b"plugins", "policies", b"policies", "tool_servers", b"tool_servers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1247,8 +1297,8 @@ class ApplyResponse(_message.Message):
     WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Change]:
-        """Optional. One entry an object of the request: models, tool servers, knowledge bases, policies, agents, bindings and keys,
-        each in the request's order. The first chat model of a host also fills the empty model selector of the agent `default`,
+        """Optional. One entry an object of the request: models, tool servers, knowledge bases, policies, plugins, agents, bindings
+        and keys, each in the request's order. The first chat model of a host also fills the empty model selector of the agent `default`,
         which is one more entry.
         """
 
@@ -1281,7 +1331,7 @@ class Change(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     FIELDS_FIELD_NUMBER: _builtins.int
     object: _builtins.str
-    """Required. `model`, `tool_server`, `knowledge_base`, `policy`, `agent`, `binding` or `key`."""
+    """Required. `model`, `tool_server`, `knowledge_base`, `policy`, `plugin`, `agent`, `binding` or `key`."""
     id: _builtins.str
     """Required. Its id; of a policy its workspace, of a key its name."""
     kind: Global___ChangeKind.ValueType
@@ -2166,6 +2216,150 @@ class DeletePolicyResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeletePolicyResponse: _TypeAlias = DeletePolicyResponse  # noqa: Y015
+
+@_typing.final
+class GetPluginSettingsRequest(_message.Message):
+    """Asks for what was set for a plugin."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_ID_FIELD_NUMBER: _builtins.int
+    plugin_id: _builtins.str
+    """Required. The plugin, `author/name`. 1 to 255 bytes."""
+    def __init__(
+        self,
+        *,
+        plugin_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plugin_id", b"plugin_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPluginSettingsRequest: _TypeAlias = GetPluginSettingsRequest  # noqa: Y015
+
+@_typing.final
+class GetPluginSettingsResponse(_message.Message):
+    """What was set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def settings(self) -> Global___PluginSettings:
+        """Required. The settings. Values of secrets are not set."""
+
+    def __init__(
+        self,
+        *,
+        settings: Global___PluginSettings | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPluginSettingsResponse: _TypeAlias = GetPluginSettingsResponse  # noqa: Y015
+
+@_typing.final
+class ListPluginSettingsRequest(_message.Message):
+    """Asks for what was set for plugins."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Optional. Default 50, at most 100."""
+    page_token: _builtins.str
+    """Optional. From the page before. Up to 1024 bytes."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPluginSettingsRequest: _TypeAlias = ListPluginSettingsRequest  # noqa: Y015
+
+@_typing.final
+class ListPluginSettingsResponse(_message.Message):
+    """What was set, by plugin."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Optional. Where the next page begins. Empty: this is the last."""
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___PluginSettings]:
+        """Optional. The settings. Values of secrets are not set."""
+
+    def __init__(
+        self,
+        *,
+        settings: _abc.Iterable[Global___PluginSettings] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPluginSettingsResponse: _TypeAlias = ListPluginSettingsResponse  # noqa: Y015
+
+@_typing.final
+class DeletePluginSettingsRequest(_message.Message):
+    """Removes what was set for a plugin."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLUGIN_ID_FIELD_NUMBER: _builtins.int
+    plugin_id: _builtins.str
+    """Required. The plugin, `author/name`. 1 to 255 bytes."""
+    def __init__(
+        self,
+        *,
+        plugin_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plugin_id", b"plugin_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletePluginSettingsRequest: _TypeAlias = DeletePluginSettingsRequest  # noqa: Y015
+
+@_typing.final
+class DeletePluginSettingsResponse(_message.Message):
+    """It is removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXISTED_FIELD_NUMBER: _builtins.int
+    existed: _builtins.bool
+    """Required. Whether there was something."""
+    def __init__(
+        self,
+        *,
+        existed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeletePluginSettingsResponse: _TypeAlias = DeletePluginSettingsResponse  # noqa: Y015
 
 @_typing.final
 class ApiKey(_message.Message):

@@ -7,6 +7,7 @@ from runmesh.admin.v1 import actions_pb2 as runmesh_dot_admin_dot_v1_dot_actions
 from runmesh.admin.v1 import admin_pb2 as runmesh_dot_admin_dot_v1_dot_admin__pb2
 from runmesh.admin.v1 import attach_tokens_pb2 as runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2
 from runmesh.admin.v1 import explain_pb2 as runmesh_dot_admin_dot_v1_dot_explain__pb2
+from runmesh.admin.v1 import plugins_pb2 as runmesh_dot_admin_dot_v1_dot_plugins__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -131,6 +132,36 @@ class AdminServiceStub:
                 request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePolicyRequest.SerializeToString,
                 response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePolicyResponse.FromString,
                 _registered_method=True)
+        self.GetPluginSettings = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/GetPluginSettings',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetPluginSettingsRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetPluginSettingsResponse.FromString,
+                _registered_method=True)
+        self.ListPluginSettings = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/ListPluginSettings',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListPluginSettingsRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListPluginSettingsResponse.FromString,
+                _registered_method=True)
+        self.DeletePluginSettings = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/DeletePluginSettings',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePluginSettingsRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePluginSettingsResponse.FromString,
+                _registered_method=True)
+        self.RestartPlugin = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/RestartPlugin',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_plugins__pb2.RestartPluginRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_plugins__pb2.RestartPluginResponse.FromString,
+                _registered_method=True)
+        self.DrainInstance = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/DrainInstance',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_plugins__pb2.DrainInstanceRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_plugins__pb2.DrainInstanceResponse.FromString,
+                _registered_method=True)
+        self.ResumeInstance = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/ResumeInstance',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_plugins__pb2.ResumeInstanceRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_plugins__pb2.ResumeInstanceResponse.FromString,
+                _registered_method=True)
         self.CreateApiKey = channel.unary_unary(
                 '/runmesh.admin.v1.AdminService/CreateApiKey',
                 request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.CreateApiKeyRequest.SerializeToString,
@@ -201,8 +232,8 @@ class AdminServiceServicer:
     """
 
     def Apply(self, request, context):
-        """Creates and updates agents, bindings, models, tool servers, knowledge bases, policies and keys, all or none. May be
-        repeated: what is there already stays as it is. What an agent names and is not there is a warning of the answer, and no
+        """Creates and updates agents, bindings, models, tool servers, knowledge bases, policies, settings of plugins and keys, all or
+        none. May be repeated: what is there already stays as it is. What an agent names and is not there is a warning of the answer, and no
         error: its runs go without it.
         Errors: BINDING_CONFLICT when two bindings would match alike; CONFLICT when others change things all the time meanwhile.
         """
@@ -329,6 +360,54 @@ class AdminServiceServicer:
 
     def DeletePolicy(self, request, context):
         """Removes the policy of a workspace: nothing is limited there, and all its content is kept. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPluginSettings(self, request, context):
+        """Reads what was set for one plugin, without secret values. May be repeated.
+        Errors: NOT_FOUND where nothing was set.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPluginSettings(self, request, context):
+        """Lists what was set for plugins, by plugin, without secret values. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeletePluginSettings(self, request, context):
+        """Removes what was set for a plugin, secrets included: it is enabled, without settings. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestartPlugin(self, request, context):
+        """Starts another process of a plugin that this host runs; when it serves, the one before it finishes its runs and is ended.
+        One that is held after crashes is started again. Repeating makes another. Needs `operator`.
+        Errors: NOT_FOUND for a plugin that this host does not run.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainInstance(self, request, context):
+        """Gives an instance no more runs; those it has go on. Lasts until it is resumed, or its process or connection is another. May
+        be repeated. Needs `operator`.
+        Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeInstance(self, request, context):
+        """Gives an instance that was drained runs again. May be repeated. Needs `operator`.
+        Errors: NOT_FOUND; CONFLICT for one that does not serve for another reason.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -523,6 +602,36 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DeletePolicy,
                     request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePolicyRequest.FromString,
                     response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePolicyResponse.SerializeToString,
+            ),
+            'GetPluginSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPluginSettings,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetPluginSettingsRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.GetPluginSettingsResponse.SerializeToString,
+            ),
+            'ListPluginSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPluginSettings,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListPluginSettingsRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListPluginSettingsResponse.SerializeToString,
+            ),
+            'DeletePluginSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeletePluginSettings,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePluginSettingsRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePluginSettingsResponse.SerializeToString,
+            ),
+            'RestartPlugin': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestartPlugin,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_plugins__pb2.RestartPluginRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_plugins__pb2.RestartPluginResponse.SerializeToString,
+            ),
+            'DrainInstance': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainInstance,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_plugins__pb2.DrainInstanceRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_plugins__pb2.DrainInstanceResponse.SerializeToString,
+            ),
+            'ResumeInstance': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeInstance,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_plugins__pb2.ResumeInstanceRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_plugins__pb2.ResumeInstanceResponse.SerializeToString,
             ),
             'CreateApiKey': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateApiKey,
@@ -1075,6 +1184,168 @@ class AdminService:
             '/runmesh.admin.v1.AdminService/DeletePolicy',
             runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePolicyRequest.SerializeToString,
             runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPluginSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/GetPluginSettings',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.GetPluginSettingsRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.GetPluginSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPluginSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/ListPluginSettings',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.ListPluginSettingsRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.ListPluginSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeletePluginSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/DeletePluginSettings',
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePluginSettingsRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_admin__pb2.DeletePluginSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestartPlugin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/RestartPlugin',
+            runmesh_dot_admin_dot_v1_dot_plugins__pb2.RestartPluginRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_plugins__pb2.RestartPluginResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainInstance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/DrainInstance',
+            runmesh_dot_admin_dot_v1_dot_plugins__pb2.DrainInstanceRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_plugins__pb2.DrainInstanceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeInstance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/ResumeInstance',
+            runmesh_dot_admin_dot_v1_dot_plugins__pb2.ResumeInstanceRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_plugins__pb2.ResumeInstanceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -11,6 +11,7 @@ from runmesh.admin.v1 import actions_pb2 as _actions_pb2
 from runmesh.admin.v1 import admin_pb2 as _admin_pb2
 from runmesh.admin.v1 import attach_tokens_pb2 as _attach_tokens_pb2
 from runmesh.admin.v1 import explain_pb2 as _explain_pb2
+from runmesh.admin.v1 import plugins_pb2 as _plugins_pb2
 
 
 GRPC_GENERATED_VERSION: str
@@ -25,8 +26,8 @@ class AdminServiceStub:
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Apply: _aio.UnaryUnaryMultiCallable[_admin_pb2.ApplyRequest, _admin_pb2.ApplyResponse]
-    """Creates and updates agents, bindings, models, tool servers, knowledge bases, policies and keys, all or none. May be
-    repeated: what is there already stays as it is. What an agent names and is not there is a warning of the answer, and no
+    """Creates and updates agents, bindings, models, tool servers, knowledge bases, policies, settings of plugins and keys, all or
+    none. May be repeated: what is there already stays as it is. What an agent names and is not there is a warning of the answer, and no
     error: its runs go without it.
     Errors: BINDING_CONFLICT when two bindings would match alike; CONFLICT when others change things all the time meanwhile.
     """
@@ -74,6 +75,28 @@ class AdminServiceStub:
     """Lists policies by workspace. May be repeated."""
     DeletePolicy: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeletePolicyRequest, _admin_pb2.DeletePolicyResponse]
     """Removes the policy of a workspace: nothing is limited there, and all its content is kept. May be repeated."""
+    GetPluginSettings: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPluginSettingsRequest, _admin_pb2.GetPluginSettingsResponse]
+    """Reads what was set for one plugin, without secret values. May be repeated.
+    Errors: NOT_FOUND where nothing was set.
+    """
+    ListPluginSettings: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListPluginSettingsRequest, _admin_pb2.ListPluginSettingsResponse]
+    """Lists what was set for plugins, by plugin, without secret values. May be repeated."""
+    DeletePluginSettings: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeletePluginSettingsRequest, _admin_pb2.DeletePluginSettingsResponse]
+    """Removes what was set for a plugin, secrets included: it is enabled, without settings. May be repeated."""
+    RestartPlugin: _aio.UnaryUnaryMultiCallable[_plugins_pb2.RestartPluginRequest, _plugins_pb2.RestartPluginResponse]
+    """Starts another process of a plugin that this host runs; when it serves, the one before it finishes its runs and is ended.
+    One that is held after crashes is started again. Repeating makes another. Needs `operator`.
+    Errors: NOT_FOUND for a plugin that this host does not run.
+    """
+    DrainInstance: _aio.UnaryUnaryMultiCallable[_plugins_pb2.DrainInstanceRequest, _plugins_pb2.DrainInstanceResponse]
+    """Gives an instance no more runs; those it has go on. Lasts until it is resumed, or its process or connection is another. May
+    be repeated. Needs `operator`.
+    Errors: NOT_FOUND.
+    """
+    ResumeInstance: _aio.UnaryUnaryMultiCallable[_plugins_pb2.ResumeInstanceRequest, _plugins_pb2.ResumeInstanceResponse]
+    """Gives an instance that was drained runs again. May be repeated. Needs `operator`.
+    Errors: NOT_FOUND; CONFLICT for one that does not serve for another reason.
+    """
     CreateApiKey: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateApiKeyRequest, _admin_pb2.CreateApiKeyResponse]
     """Makes an API key. The key itself is in this answer and nowhere else. Repeating makes another."""
     ListApiKeys: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListApiKeysRequest, _admin_pb2.ListApiKeysResponse]
@@ -131,8 +154,8 @@ class AdminServiceServicer:
         request: _admin_pb2.ApplyRequest,
         context: _aio.ServicerContext[_admin_pb2.ApplyRequest, _abc.Awaitable[_admin_pb2.ApplyResponse]],
     ) -> _abc.Awaitable[_admin_pb2.ApplyResponse]:
-        """Creates and updates agents, bindings, models, tool servers, knowledge bases, policies and keys, all or none. May be
-        repeated: what is there already stays as it is. What an agent names and is not there is a warning of the answer, and no
+        """Creates and updates agents, bindings, models, tool servers, knowledge bases, policies, settings of plugins and keys, all or
+        none. May be repeated: what is there already stays as it is. What an agent names and is not there is a warning of the answer, and no
         error: its runs go without it.
         Errors: BINDING_CONFLICT when two bindings would match alike; CONFLICT when others change things all the time meanwhile.
         """
@@ -265,6 +288,58 @@ class AdminServiceServicer:
         context: _aio.ServicerContext[_admin_pb2.DeletePolicyRequest, _abc.Awaitable[_admin_pb2.DeletePolicyResponse]],
     ) -> _abc.Awaitable[_admin_pb2.DeletePolicyResponse]:
         """Removes the policy of a workspace: nothing is limited there, and all its content is kept. May be repeated."""
+
+    def GetPluginSettings(
+        self,
+        request: _admin_pb2.GetPluginSettingsRequest,
+        context: _aio.ServicerContext[_admin_pb2.GetPluginSettingsRequest, _abc.Awaitable[_admin_pb2.GetPluginSettingsResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.GetPluginSettingsResponse]:
+        """Reads what was set for one plugin, without secret values. May be repeated.
+        Errors: NOT_FOUND where nothing was set.
+        """
+
+    def ListPluginSettings(
+        self,
+        request: _admin_pb2.ListPluginSettingsRequest,
+        context: _aio.ServicerContext[_admin_pb2.ListPluginSettingsRequest, _abc.Awaitable[_admin_pb2.ListPluginSettingsResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.ListPluginSettingsResponse]:
+        """Lists what was set for plugins, by plugin, without secret values. May be repeated."""
+
+    def DeletePluginSettings(
+        self,
+        request: _admin_pb2.DeletePluginSettingsRequest,
+        context: _aio.ServicerContext[_admin_pb2.DeletePluginSettingsRequest, _abc.Awaitable[_admin_pb2.DeletePluginSettingsResponse]],
+    ) -> _abc.Awaitable[_admin_pb2.DeletePluginSettingsResponse]:
+        """Removes what was set for a plugin, secrets included: it is enabled, without settings. May be repeated."""
+
+    def RestartPlugin(
+        self,
+        request: _plugins_pb2.RestartPluginRequest,
+        context: _aio.ServicerContext[_plugins_pb2.RestartPluginRequest, _abc.Awaitable[_plugins_pb2.RestartPluginResponse]],
+    ) -> _abc.Awaitable[_plugins_pb2.RestartPluginResponse]:
+        """Starts another process of a plugin that this host runs; when it serves, the one before it finishes its runs and is ended.
+        One that is held after crashes is started again. Repeating makes another. Needs `operator`.
+        Errors: NOT_FOUND for a plugin that this host does not run.
+        """
+
+    def DrainInstance(
+        self,
+        request: _plugins_pb2.DrainInstanceRequest,
+        context: _aio.ServicerContext[_plugins_pb2.DrainInstanceRequest, _abc.Awaitable[_plugins_pb2.DrainInstanceResponse]],
+    ) -> _abc.Awaitable[_plugins_pb2.DrainInstanceResponse]:
+        """Gives an instance no more runs; those it has go on. Lasts until it is resumed, or its process or connection is another. May
+        be repeated. Needs `operator`.
+        Errors: NOT_FOUND.
+        """
+
+    def ResumeInstance(
+        self,
+        request: _plugins_pb2.ResumeInstanceRequest,
+        context: _aio.ServicerContext[_plugins_pb2.ResumeInstanceRequest, _abc.Awaitable[_plugins_pb2.ResumeInstanceResponse]],
+    ) -> _abc.Awaitable[_plugins_pb2.ResumeInstanceResponse]:
+        """Gives an instance that was drained runs again. May be repeated. Needs `operator`.
+        Errors: NOT_FOUND; CONFLICT for one that does not serve for another reason.
+        """
 
     def CreateApiKey(
         self,
