@@ -64,7 +64,7 @@ def timed(name: str, work: Callable[[], Ran], at_most_seconds: float) -> str:
 def test_plugin_goes_all_the_way_and_a_broken_upgrade_leaves_what_was_there(
     host: CommandLine, workshop: Path
 ) -> None:
-    timed("init", lambda: host("init", "weather", "--author", "acme"), 5)
+    timed("init", lambda: host("init", "weather", "--author", "acme"), 20)
     (workshop / "agents.yaml").write_text(AGENTS)
     plugin = workshop / "weather"
     at = ("--plugin", str(plugin))
@@ -74,10 +74,10 @@ def test_plugin_goes_all_the_way_and_a_broken_upgrade_leaves_what_was_there(
     assert "its manifest files: are what its process serves" in out
     assert " 0 failed" in out
 
-    first = sha256_of(timed("pack", lambda: host("pack", *at), 20))
+    first = sha256_of(timed("pack", lambda: host("pack", *at), 40))
     assert sha256_of(done(host("pack", *at))) == first
     package = plugin / "weather-0.1.0.rmpkg"
-    out = timed("install", lambda: host("install", str(package), "--sha256", first), 30)
+    out = timed("install", lambda: host("install", str(package), "--sha256", first), 60)
     assert out == "acme/weather 0.1.0 is installed, and serves\n"
     done(host("apply", "--file", "agents.yaml"))
     assert done(host("chat", "--agent", "weather", "hello, 世界")) == "You said: hello, 世界\n"
@@ -89,7 +89,7 @@ def test_plugin_goes_all_the_way_and_a_broken_upgrade_leaves_what_was_there(
     done(host("component", "add", "agent-runner", "second", *at))
     done(host("pack", *at))
     upgrade = ("upgrade", str(plugin / "weather-0.2.0.rmpkg"))
-    answers = _asked_meanwhile(host, lambda: timed("upgrade", lambda: host.process(*upgrade), 30))
+    answers = _asked_meanwhile(host, lambda: timed("upgrade", lambda: host.process(*upgrade), 60))
     assert set(answers) <= {"You said: x\n", "Heard: x\n"}
     assert done(host("chat", "--agent", "weather", "hi")) == "Heard: hi\n"
     assert done(host("chat", "--agent", "second", "hi")) == "You said: hi\n"
@@ -112,7 +112,7 @@ def test_plugin_goes_all_the_way_and_a_broken_upgrade_leaves_what_was_there(
     assert (listed["plugin_id"], listed["version"]) == ("acme/weather", "0.2.0")
     assert listed["source"] == upgrade[1]
 
-    out = timed("remove", lambda: host("remove", "acme/weather"), 30)
+    out = timed("remove", lambda: host("remove", "acme/weather"), 60)
     assert out == "acme/weather 0.2.0 is removed\n"
     instances = host("runners", "list", "--only", "instances", "--json").json()
     assert [each["plugin_id"] for each in instances] == ["runmesh/echo"]
