@@ -72,10 +72,15 @@ def doctor(
     """Look at all that a host needs, and say what to do.
 
     The data folder, the host, the database, the bytes of artifacts, the secret key, clocks,
-    plugins, certificates, sockets and ports. Nothing is changed, and a host may run meanwhile. Exit
-    1 on a problem.
+    plugins and their environments, certificates, sockets and ports. Nothing is changed, and a host
+    may run meanwhile. Exit 1 on a problem.
     """
-    from host_service.cli import certificate_checks, content_checks, machine_checks
+    from host_service.cli import (
+        certificate_checks,
+        content_checks,
+        environment_checks,
+        machine_checks,
+    )
 
     folder = data_folder(data)
     files = listen_files(tls_cert, tls_key, tls_client_ca)
@@ -88,6 +93,7 @@ def doctor(
                 url_of(database, folder), blobs_of(blobs, database, folder), folder / "secret.key"
             )
         yield from content_checks.check_plugins(folder, plugins or ())
+        yield from environment_checks.check_environments(folder, plugins or ())
         yield from certificate_checks.check_certificates(folder, files, _running_on(folder))
         yield from machine_checks.check_sockets()
         for address, option in ((grpc, "--grpc"), (http, "--http")):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from host_service.cli.failures import CommandError
+from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, CommandError, tell
 from host_service.cli.options import DataOption, data_folder
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def build_environments(
     ] = False,
     plugins: MoreOption = None,
     data: DataOption = None,
-) -> None:
+) -> int:
     """Build the environments that Python plugins need to be started.
 
     A plugin says what it needs in requirements.txt or pyproject.toml; the host's own runmesh-sdk,
@@ -82,8 +82,15 @@ def build_environments(
     needs = needs_of(EnvironmentShelf(folder), bases)
     if folders and not needs:
         print("nothing to build: no Python plugin is there, or its manifest is not valid")
+    failed = 0
     for need in needs:
-        _build(need, folder, offline=offline)
+        try:
+            _build(need, folder, offline=offline)
+        except CommandError as error:
+            # One plugin's fault shall not keep the others from being started.
+            tell(str(error))
+            failed += 1
+    return EXIT_FAILED if failed else EXIT_DONE
 
 
 def _build(need: "Need", data: Path, *, offline: bool) -> None:
