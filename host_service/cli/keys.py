@@ -16,9 +16,9 @@ from host_service.cli.options import (
     InsecureOption,
     JsonOption,
     data_folder,
+    duration,
     target,
 )
-from host_service.durations import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,13 +48,6 @@ def add_to(application: typer.Typer) -> None:
     application.add_typer(group, name="keys")
 
 
-def _duration(value: str) -> timedelta:
-    try:
-        return parse_duration(value)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
 def create_key(
     name: Annotated[str, typer.Option(metavar="TEXT", help="A name to know it by.")],
     role: Annotated[
@@ -71,7 +64,7 @@ def create_key(
         str | None,
         typer.Option(
             metavar="DURATION",
-            parser=_duration,
+            parser=duration,
             help="How long it works, such as 90d or 12h.  [default: until it is revoked]",
         ),
     ] = None,

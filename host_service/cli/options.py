@@ -3,6 +3,7 @@
 import os
 import re
 from dataclasses import dataclass
+from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 
 from host_service.certificates.files import SYSTEM, DialFiles
 from host_service.cli.tls_options import check_query
+from host_service.durations import parse_duration
 from host_service.settings import default_data_folder
 
 # sockaddr_un.sun_path without its closing zero.
@@ -26,6 +28,21 @@ _PASSWORD = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
 def data_folder(chosen: Path | None) -> Path:
     """The data folder that a command works with, as an absolute path."""
     return (chosen.expanduser() if chosen else default_data_folder()).absolute()
+
+
+def plugin_id(value: str) -> str:
+    """Checks that a text is a plugin's id, `AUTHOR/NAME`."""
+    if not re.fullmatch(rf"{_NAME}/{_NAME}", value):
+        raise typer.BadParameter(f"{value!r} is not AUTHOR/NAME, in lower case")
+    return value
+
+
+def duration(value: str) -> timedelta:
+    """Reads a duration such as `90d`."""
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def folder(value: str) -> Path:

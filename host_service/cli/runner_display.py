@@ -67,7 +67,7 @@ def _print_instances(mesh: discovery_pb2.ListRunnersResponse, *, apart: bool) ->
                 state,
                 since,
                 f"{instance.active_runs}{most}",
-                instance.found_by,
+                f"{instance.found_by} (development)" if instance.development else instance.found_by,
                 one_line(instance.reason),
             ]
         )

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from host_service.cli.attach_tokens import create_token, list_tokens, revoke_token
 from host_service.cli.listed import Listed
 from host_service.cli.options import (
     AddressOption,
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
 
 def add_to(application: typer.Typer) -> None:
     """Adds the group to the application."""
-    group = typer.Typer(help="List runners and their instances.", rich_markup_mode=None)
-    # A group, although it has one command so far: without this Typer would leave the name out.
-    group.callback()(lambda: None)
+    group = typer.Typer(
+        help="List runners and their instances, and let runners attach.", rich_markup_mode=None
+    )
     group.command("list")(list_runners)
+    group.command("token")(create_token)
+    group.command("tokens")(list_tokens)
+    group.command("revoke")(revoke_token)
     application.add_typer(group, name="runners")
 
 

@@ -42,6 +42,9 @@ COMMANDS = {
     "runs watch": {"RUN", "--after", "--json", "--data", "--address"},
     "runs cancel": {"RUN", "--reason", "--data", "--address"},
     "runners list": {"--only", "--json", "--data", "--address"},
+    "runners token": {"AUTHOR/NAME", "--lifetime", "--json", "--data", "--address"},
+    "runners tokens": {"--json", "--data", "--address"},
+    "runners revoke": {"TOKEN_ID", "--data", "--address"},
     "plugins build": {"FOLDER", "--offline", "--plugins", "--data"},
     "plugins environments": {"--json", "--plugins", "--data"},
     "plugins clean": {"--unused-for", "--wheels", "--plugins", "--data"},
@@ -116,6 +119,8 @@ def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         ("runs show", "Missing argument 'RUN'"),
         ("keys create --name n --role god", "'god' is not one of 'ingress', 'viewer', 'operator'"),
         ("keys create --name n --role viewer --expires soon", "'soon' is not a number with a unit"),
+        ("runners token Help", "'Help' is not AUTHOR/NAME, in lower case"),
+        ("runners token a/b --lifetime soon", "'soon' is not a number with a unit"),
         ("chat hello there", "Got unexpected extra argument(s) (there)"),
         ("chat --with-host --address 127.0.0.1:1", "--address: has no meaning with --with-host"),
     ],
@@ -142,6 +147,7 @@ def test_a_setting_can_come_from_the_environment(
 @pytest.mark.parametrize(
     "arguments",
     ["chat hello", "runs list", "runs show r", "runs watch r", "runs cancel r", "runners list",
+     "runners tokens", "runners token a/b", "runners revoke t",
      "agents list", "bindings list", "keys list", "keys revoke k",
      "keys create --name n --role viewer"],
 )  # fmt: skip
