@@ -517,6 +517,7 @@ class _Builder:
                 orchestrator=orchestrator,
                 services=services,
                 insecure=self._settings.insecure,
+                dialling=self._tls.dialling,
             ),
             edge=edge,
             check=self._check,

@@ -22,6 +22,9 @@ from dataclasses import dataclass, replace
 from runmesh.v1 import event_pb2, result_pb2
 
 from host_service.agents.kept import Restored
+from host_service.certificates.dialling import channel_credentials
+from host_service.certificates.errors import CertificateUnusable
+from host_service.certificates.files import DialDefaults, DialFiles
 from host_service.errors import FieldFault, InvalidArgument, NotFound, Unavailable
 from host_service.identity import join_key, new_id
 from host_service.registry.address import parse_address
@@ -78,6 +81,7 @@ class Replaying:
         orchestrator: Carries replays out.
         services: What runs work with.
         insecure: Whether addresses that others can listen in on may be dialled without encryption.
+        dialling: What connections to runners on other machines trust and show.
     """
 
     def __init__(
@@ -87,11 +91,13 @@ class Replaying:
         orchestrator: Orchestrator,
         services: RunServices,
         insecure: bool = False,
+        dialling: DialDefaults | None = None,
     ) -> None:
         self._stores = stores
         self._orchestrator = orchestrator
         self._services = services
         self._insecure = insecure
+        self._dialling = dialling or DialDefaults()
         self._closing: set[asyncio.Task[None]] = set()
 
     async def start(self, order: ReplayOrder) -> Replayed:
@@ -159,13 +165,25 @@ class Replaying:
         """
         if not address:
             return None
-        target = self._target(address)
+        target, files = self._target(address)
+        try:
+            credentials = channel_credentials(files) if files else None
+        except CertificateUnusable as error:
+            _log.warning("a runner cannot be dialled for a replay: %s", error)
+            raise Unavailable(
+                "the certificates that the host dials runners with cannot be used"
+            ) from error
         services = self._services
         registry = Registry(
             identity=HostIdentity(services.host_id, _HOST_NAME, services.host_version)
         )
         plugin_id = plugin_of(runner_id)
-        instance = registry.add(plugin_id=plugin_id, found_by=FoundBy.STATIC, address=target)
+        instance = registry.add(
+            plugin_id=plugin_id,
+            found_by=FoundBy.STATIC,
+            address=target,
+            credentials=credentials,
+        )
         try:
             await registry.bring_up(instance, timeout_seconds=_HANDSHAKE_SECONDS)
         except HandshakeFailed as error:
@@ -181,16 +199,26 @@ class Replaying:
             raise InvalidArgument([fault])
         return registry
 
-    def _target(self, address: str) -> str:
+    def _target(self, address: str) -> tuple[str, DialFiles | None]:
+        """Return what is dialled, and what TLS needs there; None: it goes without.
+
+        The files are the host's own: a caller names none on this machine.
+        """
         try:
             parsed = parse_address(address)
         except AddressInvalid as error:
             rule = "`unix:/path` or `host:port`"
             raise InvalidArgument([FieldFault("runner_address", rule, address)]) from error
-        if not parsed.private and not self._insecure:
-            rule = "a unix socket or a loopback address, unless the host is told to run insecurely"
+        if parsed.private:
+            return parsed.target, None
+        files = self._dialling.split(parsed.target)[1]
+        if files is None and not self._insecure:
+            rule = (
+                "a unix socket or a loopback address, unless the host dials runners with TLS, or "
+                "is told to run insecurely"
+            )
             raise InvalidArgument([FieldFault("runner_address", rule, address)])
-        return parsed.target
+        return parsed.target, files
 
     def _run(
         self,

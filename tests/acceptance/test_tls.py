@@ -234,6 +234,22 @@ def test_every_command_reaches_the_host_from_elsewhere(mesh: Mesh, tmp_path: Pat
         assert ran.status == 0, (words, ran.err)
 
 
+def test_a_run_is_replayed_on_a_runner_elsewhere(mesh: Mesh, tmp_path: Path) -> None:
+    command_line = CommandLine(mesh.host.data)
+    asked = command_line("chat", "again", "--agent", "counting")
+    assert asked.status == 0, asked.err
+    (run,) = command_line("runs", "list", "--agent", "counting", "--limit", "1", "--json").json()
+    # By a name that is not of loopback, where there would be no TLS.
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, 0)
+    except OSError:
+        pytest.skip(f"this machine does not know its own name, {name}")
+    away = f"{name}:{mesh.runner_address.rpartition(':')[2]}"
+    ran = command_line("runs", "replay", run["run_id"], "--runner", away)
+    assert f"at {mesh.address}" in ran.out, ran.err
+
+
 def test_what_tls_needs_may_come_from_the_environment(mesh: Mesh, tmp_path: Path) -> None:
     environment = {
         "RUNMESH_API_KEY": mesh.host.key,
@@ -380,7 +396,7 @@ async def test_a_new_certificate_is_shown_while_streams_go_on(mesh: Mesh) -> Non
 
 
 async def test_a_runners_new_certificate_is_shown_without_a_restart(mesh: Mesh) -> None:
-    mesh.authority.issue("runner", hosts=["localhost"])
+    assert CommandLine(mesh.host.data)("certs", "issue", "runner").status == 0
     after = _serial(mesh.authority.folder / "runner.pem")
 
     async def renewed() -> bool:
