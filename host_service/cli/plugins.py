@@ -1,10 +1,11 @@
-"""`runmesh plugins`: the environments that Python plugins run in."""
+"""`runmesh plugins`: what is set for plugins, and the environments that Python plugins run in."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from host_service.cli import plugin_settings
 from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, CommandError, tell
 from host_service.cli.options import DataOption, data_folder
 
@@ -20,8 +21,10 @@ _MEBIBYTE = 1024 * 1024
 def add_to(application: typer.Typer) -> None:
     """Adds the group to the application."""
     group = typer.Typer(
-        help="Build, list and collect the environments of Python plugins.", rich_markup_mode=None
+        help="Enable, disable and set up plugins; build, list and collect their environments.",
+        rich_markup_mode=None,
     )
+    plugin_settings.add_to(group)
     group.command("build")(build_environments)
     group.command("environments")(list_environments)
     group.command("clean")(clean)

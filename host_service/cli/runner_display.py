@@ -10,6 +10,9 @@ from host_service.cli.json_output import Json, to_json
 from host_service.cli.listed import Listed
 from host_service.cli.times import how_long_ago
 
+# As much of an id as tells instances apart.
+_SHOWN_ID = 12
+
 
 def listing(mesh: discovery_pb2.ListRunnersResponse, listed: Listed) -> list[Json]:
     """What was asked for, with the contract's names; a runner has its instances with it."""
@@ -64,6 +67,7 @@ def _print_instances(mesh: discovery_pb2.ListRunnersResponse, *, apart: bool) ->
         rows.append(
             [
                 instance.plugin_id,
+                instance.instance_id[:_SHOWN_ID],
                 state,
                 since,
                 f"{instance.active_runs}{most}",
@@ -72,7 +76,7 @@ def _print_instances(mesh: discovery_pb2.ListRunnersResponse, *, apart: bool) ->
             ]
         )
     print_table(
-        ["PLUGIN", "STATE", "SINCE", "RUNS", "FOUND BY", "REASON"],
+        ["PLUGIN", "INSTANCE", "STATE", "SINCE", "RUNS", "FOUND BY", "REASON"],
         rows,
         empty="no instances",
         after_blank_line=apart,

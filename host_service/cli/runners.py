@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from host_service.cli import instances
 from host_service.cli.attach_tokens import create_token, list_tokens, revoke_token
 from host_service.cli.listed import Listed
 from host_service.cli.options import (
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 def add_to(application: typer.Typer) -> None:
     """Adds the group to the application."""
     group = typer.Typer(
-        help="List runners and their instances, and let runners attach.", rich_markup_mode=None
+        help="List, restart and drain runners, and let runners attach.", rich_markup_mode=None
     )
     group.command("list")(list_runners)
+    instances.add_to(group)
     group.command("token")(create_token)
     group.command("tokens")(list_tokens)
     group.command("revoke")(revoke_token)
