@@ -103,7 +103,9 @@ class HostOnData:
         from host_service.packages.installing import Seen
 
         host = read_host_file(self._data_folder)
-        if host is None and not host_holds(self._data_folder):
+        # One that was killed has left its file.
+        answers = host is not None and host.address() is not None
+        if not answers and not host_holds(self._data_folder):
             return None
 
         async def work(connection: HostConnection) -> discovery_pb2.ListRunnersResponse:

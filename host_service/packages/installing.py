@@ -8,6 +8,7 @@ Until the switch nothing in `plugins/` has changed, and the version that runs ha
 a host runs and the new version does not come to serve there, the link is put back.
 """
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -210,7 +211,7 @@ class Installer:
             self.progress.step(f"packing {source}")
             path = pack(PluginFolder.read(Path(source)), staging, limits=self.limits).path
         elif Path(source).is_file():
-            path = Path(source)
+            path = self._copy(Path(source), staging)
         else:
             raise NotAPlugin(f"{source} is no file, folder or http address")
         package = Package.open(path, limits=self.limits)
@@ -219,6 +220,15 @@ class Installer:
                 f"{path.name} has the SHA-256 {package.sha256}, and should have {sha256}"
             )
         return package
+
+    def _copy(self, package: Path, staging: Path) -> Path:
+        """Takes a copy that nobody else can change between its checks and its use."""
+        size = package.stat().st_size
+        if size > self.limits.package_bytes:
+            raise ArchiveRefused(
+                f"{package.name} has {size} bytes; the limit is {self.limits.package_bytes}"
+            )
+        return Path(shutil.copyfile(package, staging / package.name))
 
     def _before(self, package: Package, *, is_upgrade: bool) -> Installed | None:
         plugin_id = package.contents.plugin_id
@@ -279,11 +289,13 @@ class Installer:
         self.folders.forget_older(plugin_id, keep=(place, before))
         return replace(outcome, serves=serves)
 
-    def _comes_to_serve(self, outcome: Outcome, old: frozenset[str]) -> bool:
-        """Waits for the host; false: it does not run this plugin at all."""
+    def _comes_to_serve(self, outcome: Outcome, old: frozenset[str]) -> bool | None:
+        """Waits for the host; false: it does not run this plugin at all; None: it has ended."""
         begun = time.monotonic()
         while (waited := time.monotonic() - begun) < _SERVING_SECONDS:
-            instances = self.mesh.instances(outcome.plugin_id) or ()
+            instances = self.mesh.instances(outcome.plugin_id)
+            if instances is None:
+                return None
             new = [each for each in instances if each.process not in old]
             if any(each.state == "serving" and each.version == outcome.version for each in new):
                 return True

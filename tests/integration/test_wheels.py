@@ -59,7 +59,7 @@ def _sources(folder: str, place: str) -> set[str]:
     return {
         (Path(place) / path.relative_to(ROOT / folder)).as_posix()
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in {".py", ".pyi", ".typed", ".html", ".yaml", ".css", ".js", ".mako"}
+        if path.suffix in {".py", ".pyi", ".typed", ".html", ".yaml", ".css", ".js", ".mako", ".in"}
         and not {"__pycache__", "node_modules"} & set(path.parts)
         and not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
     }

@@ -223,6 +223,37 @@ def test_host_that_does_not_run_the_plugin_is_told_of(
     assert list(running(data)) == ["1.0.0"]
 
 
+def test_host_that_ends_meanwhile_undoes_nothing(tmp_path: Path, data: Path) -> None:
+    class Ending:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def instances(self, _plugin_id: str, /) -> Sequence[Seen] | None:
+            self.asked += 1
+            return [] if self.asked < 3 else None
+
+    outcome = an_installer(data, mesh=Ending()).install(a_package(tmp_path, "1.0.0"))
+    assert outcome.serves is None
+    assert list(running(data)) == ["1.0.0"]
+
+
+def test_file_that_changes_during_its_installation_is_installed_as_it_was(
+    tmp_path: Path, data: Path
+) -> None:
+    package = Path(a_package(tmp_path, "1.0.0", "#!/bin/good\n"))
+    other = tmp_path / "other"
+    other.mkdir()
+    evil = Path(a_package(other, "1.0.0", "#!/bin/evil\n")).read_bytes()
+    steps = Steps()
+
+    def exchange(_step: str) -> None:
+        package.write_bytes(evil)
+
+    steps.on_step = exchange
+    an_installer(data, steps=steps).install(str(package))
+    assert running(data) == {"1.0.0": "#!/bin/good\n"}
+
+
 def test_two_at_once_do_not_meet_and_what_a_killed_one_left_is_removed(
     tmp_path: Path, data: Path
 ) -> None:

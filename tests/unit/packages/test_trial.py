@@ -98,6 +98,7 @@ async def test_runner_that_is_described_and_not_served_is_found(plugin: PluginFo
         )
 
 
+@pytest.mark.timeout(150)
 def test_plugins_own_tests_run_with_what_there_is(plugin: PluginFolder, tmp_path: Path) -> None:
     assert run_own_tests(plugin.path, Path(sys.executable)) is RanBy.PYTEST
     test = plugin.path / "tests" / "test_default.py"
