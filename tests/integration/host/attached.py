@@ -5,9 +5,10 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import yaml
 from runmesh.admin.v1 import attach_tokens_pb2
 
 from tests.integration.host.calls import Caller, calling
@@ -34,12 +35,20 @@ class AttachedRunner:
         host: The host it attaches to.
         token: What with.
         command: What to start.
+        folder: Where.
     """
 
     def __init__(
-        self, *, plugin_id: str, host: HostProcess, token: str, command: Sequence[str]
+        self,
+        *,
+        plugin_id: str,
+        host: HostProcess,
+        token: str,
+        command: Sequence[str],
+        folder: Path = ROOT,
     ) -> None:
         self._command = list(command)
+        self._folder = folder
         self._environment = os.environ | {
             "RUNMESH_ATTACH": host.addresses["grpc"],
             "RUNMESH_ATTACH_TOKEN": token,
@@ -63,7 +72,7 @@ class AttachedRunner:
 
     def _keep(self) -> None:
         while not self._is_closed.is_set():
-            self._process = subprocess.Popen(self._command, env=self._environment, cwd=ROOT)
+            self._process = subprocess.Popen(self._command, env=self._environment, cwd=self._folder)
             while self._process.poll() is None and not self._is_closed.is_set():
                 self._is_closed.wait(POLL_SECONDS)
         if self._process is not None and self._process.poll() is None:
@@ -78,23 +87,36 @@ def bridged(*command: str) -> list[str]:
 
 def attach_scripted(host: HostProcess, *plugin_ids: str) -> list[AttachedRunner]:
     """Attaches the runner that does what the event says, once for each plugin."""
-    tokens = asyncio.run(_tokens(host, plugin_ids))
+    command = bridged(sys.executable, str(SCRIPTED))
+    return attach(host, dict.fromkeys(plugin_ids, (command, ROOT)))
+
+
+def attach_folders(host: HostProcess, *folders: Path) -> list[AttachedRunner]:
+    """Attaches the plugins in folders, which are none of the host's, with their own commands."""
+    plugins = {}
+    for folder in folders:
+        manifest = yaml.safe_load((folder / "manifest.yaml").read_text())
+        about = manifest["metadata"]
+        plugins[f"{about['author']}/{about['name']}"] = (manifest["run"]["command"], folder)
+    return attach(host, plugins)
+
+
+def attach(
+    host: HostProcess, plugins: Mapping[str, tuple[Sequence[str], Path]]
+) -> list[AttachedRunner]:
+    """Attaches plugins, each by a command in a folder; returns when the host lists them."""
+    tokens = asyncio.run(_tokens(host, list(plugins)))
     runners = [
-        AttachedRunner(
-            plugin_id=plugin_id,
-            host=host,
-            token=token,
-            command=bridged(sys.executable, str(SCRIPTED)),
-        )
-        for plugin_id, token in tokens
+        AttachedRunner(plugin_id=plugin_id, host=host, token=token, command=command, folder=folder)
+        for (plugin_id, (command, folder)), token in zip(plugins.items(), tokens, strict=True)
     ]
-    wait_until(lambda: _are_serving(host, plugin_ids), seconds=30)
+    wait_until(lambda: _are_serving(host, list(plugins)), seconds=30)
     return runners
 
 
-async def _tokens(host: HostProcess, plugin_ids: Sequence[str]) -> list[tuple[str, str]]:
+async def _tokens(host: HostProcess, plugin_ids: Sequence[str]) -> list[str]:
     async with calling(host.addresses["grpc"], host.key) as caller:
-        return [(each, (await new_token(caller, each))[1]) for each in plugin_ids]
+        return [(await new_token(caller, each))[1] for each in plugin_ids]
 
 
 def _are_serving(host: HostProcess, plugin_ids: Sequence[str]) -> bool:

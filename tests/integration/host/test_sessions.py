@@ -12,6 +12,7 @@ import pytest
 from runmesh.v1 import event_pb2, gateway_pb2
 
 from stores import Stores, open_stores
+from tests.integration.host.attached import AttachedRunner, attach_folders
 from tests.integration.host.calls import (
     Answer,
     Caller,
@@ -76,21 +77,32 @@ class Note:
         return most
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("sessions")
+# What holds for sessions holds however their runners are reached.
+@pytest.fixture(scope="module", params=["dialled", "attached"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp(request.param)
 
 
 @pytest.fixture(scope="module")
 def desk_host(place: Path) -> Iterator[HostProcess]:
-    note = place / "note"
-    write_desk_plugin(place / "plugins", note)
-    write_desk_plugin(place / "plugins", note, name="narrow", max_runs=2)
-    host = HostProcess(place / "data", plugins=place / "plugins", config=_AGENTS)
+    note, runners = place / "note", list[AttachedRunner]()
+    folders = [
+        write_desk_plugin(place / "desks", note),
+        write_desk_plugin(place / "desks", note, name="narrow", max_runs=2),
+    ]
+    is_attached = place.name.startswith("attached")
+    own = place / "no plugins" if is_attached else place / "desks"
+    own.mkdir(exist_ok=True)
+    host = HostProcess(place / "data", plugins=own, config=_AGENTS)
     try:
-        yield host.start()
+        host.start()
+        if is_attached:
+            runners += attach_folders(host, *folders)
+        yield host
     finally:
         host.close()
+        for runner in runners:
+            runner.close()
 
 
 @pytest.fixture
