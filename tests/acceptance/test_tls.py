@@ -33,6 +33,8 @@ CONFIG = """\
 agents:
 - id: counting
   runner_id: plugin:acme/counting/default
+- id: attached
+  runner_id: plugin:acme/attached/default
 """
 
 
@@ -85,21 +87,23 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _runner(folder: Path, address: str, *, ca: Path) -> Iterator[None]:
-    """The runner, as somebody else would run it."""
+def _runner(folder: Path, plugin: str, **variables: str) -> Iterator[Path]:
+    """The runner, as somebody else would run it; gives its log."""
     environment = os.environ | {
-        "RUNMESH_LISTEN": address.replace("localhost", "0.0.0.0"),
+        "PLUGIN": plugin,
         "RUNMESH_TLS_CERT": str(folder / "runner.pem"),
         "RUNMESH_TLS_KEY": str(folder / "runner.key"),
-        "RUNMESH_TLS_CLIENT_CA": str(ca),
-        "RUNMESH_TLS_HOST_CA": str(ca),
+        "RUNMESH_TLS_CLIENT_CA": str(folder / "ca.pem"),
+        "RUNMESH_TLS_HOST_CA": str(folder / "ca.pem"),
+        **variables,
     }
-    with (folder / "runner.log").open("wb") as log:
+    path = folder / f"{plugin.rpartition('/')[2]}.log"
+    with path.open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, str(COUNTING)], env=environment, stdout=log, stderr=log
         )
     try:
-        yield
+        yield path
     finally:
         process.terminate()
         process.wait(20)
@@ -131,7 +135,8 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
             *("--runner", f"acme/counting={runner_address}", "--runner-ca", str(certs / "ca.pem")),
         ],
     )
-    with _runner(certs, runner_address, ca=certs / "ca.pem"), host:
+    listen = runner_address.replace("localhost", "0.0.0.0")
+    with _runner(certs, "acme/counting", RUNMESH_LISTEN=listen), host:
         yield Mesh(host, Authority.open(certs), address, runner_address)
 
 
@@ -206,6 +211,42 @@ async def test_a_runner_elsewhere_calls_the_host_over_tls(mesh: Mesh) -> None:
             (await caller.dispatch(message(conversation_id="c"), "counting")).text for _ in range(2)
         ]
     assert texts == [f"1 at {mesh.address}", f"2 at {mesh.address}"]
+
+
+async def test_a_runner_attaches_over_tls(mesh: Mesh) -> None:
+    made = await asyncio.to_thread(
+        CommandLine(mesh.host.data).process, "runners", "token", "acme/attached"
+    )
+    assert made.status == 0, made.err
+    with _runner(
+        mesh.authority.folder,
+        "acme/attached",
+        RUNMESH_ATTACH=mesh.address,
+        RUNMESH_ATTACH_TOKEN=made.out.strip(),
+    ):
+        async with mesh.caller().channel as channel:
+            caller = Caller(channel, mesh.host.key)
+
+            async def answer() -> str:
+                return (await caller.dispatch(message(conversation_id="a"), "attached")).text
+
+            async def answers() -> bool:
+                return (await answer()).endswith(f" at {mesh.address}")
+
+            await eventually(answers)
+
+
+async def test_who_attaches_without_a_certificate_is_not_let_in(mesh: Mesh) -> None:
+    with _runner(
+        mesh.authority.folder,
+        "acme/stranger",
+        RUNMESH_ATTACH=mesh.address,
+        RUNMESH_ATTACH_TOKEN="rma_none",
+        RUNMESH_TLS_CERT="",
+        RUNMESH_TLS_KEY="",
+        RUNMESH_TLS_CLIENT_CA="",
+    ) as log:
+        await eventually(lambda: "UNAVAILABLE" in log.read_text())
 
 
 def test_every_command_reaches_the_host_from_elsewhere(mesh: Mesh, tmp_path: Path) -> None:

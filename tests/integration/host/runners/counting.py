@@ -1,9 +1,10 @@
 """A runner that somebody else runs: it counts its runs in the host's state, slowly if told so.
 
-Its certificates and where it listens come from the environment.
+Its certificates, and where it listens or attaches, come from the environment, and `PLUGIN`, its id.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 
 from runner_sdk import HostCallError, Manifest, Result, RunContext, agent_runner, serve
@@ -34,4 +35,4 @@ async def _count(ctx: RunContext) -> int:
 
 
 if __name__ == "__main__":
-    serve(counting, manifest=Manifest.minimal("acme/counting"))
+    serve(counting, manifest=Manifest.minimal(os.environ["PLUGIN"]))
