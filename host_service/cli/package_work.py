@@ -1,12 +1,13 @@
 """What the commands about packages share: failures in their own words, progress, the parts."""
 
+import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from host_service.cli.failures import CommandError, one_line
+from host_service.cli.failures import CommandError, one_line, tell
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -17,16 +18,21 @@ if TYPE_CHECKING:
     from host_service.packages.packing import PluginFolder
 
 _CALL_SECONDS = 10.0
+_ENVIRONMENTS_KEPT_SECONDS = 30 * 86_400.0
 
 
 @contextmanager
 def failing_plainly() -> Iterator[None]:
-    """Turns what packages, environments and files raise into the one line that commands print."""
+    """Turns what packages, environments and files raise into the one line that commands print.
+
+    What they warn of is printed once each, however often a manifest is read on the way.
+    """
     from host_service.environments import EnvironmentProblem
     from host_service.packages.errors import PackageError
 
     try:
-        yield
+        with _warnings_told_once():
+            yield
     except PackageError as error:
         raise CommandError(error.problem, error.advice) from error
     except EnvironmentProblem as error:
@@ -36,24 +42,51 @@ def failing_plainly() -> Iterator[None]:
         raise CommandError(f"{about}{error.strerror or error}") from error
 
 
+class _ToldOnce(logging.Handler):
+    """Prints each warning once; those of instances are left to the failure that follows."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._told: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Prints a warning, unless it was printed before."""
+        message = record.getMessage()
+        if record.name != "runmesh.registry" and message not in self._told:
+            self._told.add(message)
+            tell(message)
+
+
+@contextmanager
+def _warnings_told_once() -> Iterator[None]:
+    logger, handler = logging.getLogger("runmesh"), _ToldOnce()
+    propagated = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.propagate = propagated
+        logger.removeHandler(handler)
+
+
 class ShownProgress:
     """Shows steps and downloads on a terminal; in a pipe, says nothing. Use it with `with`."""
 
     def __init__(self) -> None:
         self._bars: Bars | None = None
         self._task: TaskID | None = None
+        self._step = ""
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
-            from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn
+            from rich.progress import Progress, SpinnerColumn, TextColumn
 
             from host_service.cli.display import notes
 
             self._bars = Progress(
                 SpinnerColumn(),
                 TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=30),
-                DownloadColumn(),
                 console=notes(),
                 transient=True,
             )
@@ -70,12 +103,17 @@ class ShownProgress:
             return
         if self._task is not None:
             self._bars.remove_task(self._task)
-        self._task = self._bars.add_task(one_line(what), total=None)
+        self._step = one_line(what)
+        self._task = self._bars.add_task(self._step, total=None)
 
     def moved(self, done_bytes: int, all_bytes: int | None) -> None:
         """So much of a download has come."""
-        if self._bars is not None and self._task is not None:
-            self._bars.update(self._task, completed=done_bytes, total=all_bytes)
+        if self._bars is None or self._task is None:
+            return
+        from rich.filesize import decimal
+
+        of_all = f" of {decimal(all_bytes)}" if all_bytes else ""
+        self._bars.update(self._task, description=f"{self._step}: {decimal(done_bytes)}{of_all}")
 
     def line(self, text: str) -> None:
         """A line of a tool at work."""
@@ -134,6 +172,21 @@ def build_environment(folder: Path, data_folder: Path, progress: ShownProgress) 
     from host_service.environments import build
 
     return asyncio.run(build(folder, data_folder, progress.line))
+
+
+def collect_environments(data_folder: Path) -> None:
+    """Removes environments that no plugin needs any more, if they were not used for long."""
+    from host_service.environments import EnvironmentShelf
+    from host_service.environments.needs import collect_unneeded, plugin_places
+
+    # What was asked for is done by now; what cannot be removed is tried again the next time.
+    with suppress(OSError):
+        # Plugins that a host finds elsewhere are not known here, and it may stand still a while.
+        collect_unneeded(
+            EnvironmentShelf(data_folder),
+            plugin_places(data_folder, versions=True),
+            unused_seconds=_ENVIRONMENTS_KEPT_SECONDS,
+        )
 
 
 def see_it_run(plugin: "PluginFolder", data_folder: Path) -> None:
