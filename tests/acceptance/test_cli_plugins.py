@@ -1,223 +1,191 @@
-"""A plugin from nothing to an answer, to another answer, and away again, with the host running."""
+"""Plugins that operators set up, disable, restart and drain while the host runs."""
 
-import re
-import threading
-import time
-from collections.abc import Callable, Iterator
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.acceptance.commands import CommandLine, Ran, running, wait_for
+from tests.acceptance.commands import CommandLine, running, wait_for
+from tests.integration.plugins.mesh import bare, write_plugin
 
-AGENTS = """\
-agents:
-- id: weather
-  runner_id: plugin:acme/weather/default
-- id: second
-  runner_id: plugin:acme/weather/second
-"""
+CANARY = "canary-7f3a"
+
+
+def instances(host: CommandLine, name: str) -> list[dict[str, Any]]:
+    """What the host lists of the instances of `acme/NAME`."""
+    ran = host("runners", "list", "--only", "instances", "--json")
+    assert ran.status == 0, ran.err
+    return [each for each in ran.json() if each["plugin_id"] == f"acme/{name}"]
+
+
+def serving(host: CommandLine, name: str) -> dict[str, Any] | None:
+    """The one instance of `acme/NAME`, once it serves."""
+    found = instances(host, name)
+    if len(found) == 1 and found[0]["state"] == "INSTANCE_STATE_SERVING":
+        return found[0]
+    return None
+
+
+def until_serving(host: CommandLine, name: str, *, not_this: str = "") -> dict[str, Any]:
+    """Waits for an instance of `acme/NAME`, another than one, to be the only one and serve."""
+
+    def is_there() -> bool:
+        found = serving(host, name)
+        return found is not None and found["instance_id"] != not_this
+
+    wait_for(is_there)
+    found = serving(host, name)
+    assert found is not None
+    return found
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    """The command line on the data folder of a host that knows agents of a plugin to come."""
-    folder = tmp_path_factory.mktemp("host")
-    with running(folder / "data") as command_line:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the host, its plugins and what those write are."""
+    return tmp_path_factory.mktemp("plugins")
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def elsewhere(folder: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
+    """A runner that somebody else runs."""
+    environment = {
+        **os.environ,
+        "RUNMESH_LISTEN": f"127.0.0.1:{port}",
+        "RUNMESH_PLUGIN_ID": "acme/static",
+    }
+    process = subprocess.Popen(bare(f"settings_file={folder / 'static'}"), env=environment)
+    yield process
+    process.send_signal(signal.SIGCONT)
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def host(folder: Path, port: int, elsewhere: "subprocess.Popen[bytes]") -> Iterator[CommandLine]:
+    """A host with a plugin of its own, and a runner that it dials."""
+    plugins = folder / "plugins"
+    plugins.mkdir()
+    write_plugin(plugins, "desk", bare(f"settings_file={folder / 'desk'}"))
+    arguments = ["--plugins", str(plugins), "--runner", f"acme/static=127.0.0.1:{port}"]
+    with running(folder / "data", *arguments) as command_line:
         yield command_line
 
 
-@pytest.fixture
-def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that commands are given in."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def done(ran: Ran) -> str:
-    assert ran.status == 0, ran.err
-    return ran.out
-
-
-def edit(path: Path, before: str, after: str) -> None:
-    text = path.read_text()
-    assert before in text
-    path.write_text(text.replace(before, after))
-
-
-def sha256_of(out: str) -> str:
-    match = re.search(r"^sha256 ([0-9a-f]{64})$", out, re.MULTILINE)
-    assert match, out
-    return match[1]
-
-
-def timed(name: str, work: Callable[[], Ran], at_most_seconds: float) -> str:
-    """Runs a command that must not be slow even where much else runs."""
-    begun = time.monotonic()
-    out = done(work())
-    took = time.monotonic() - begun
-    assert took < at_most_seconds, f"{name} took {took:.1f} s"
-    return out
-
-
-@pytest.mark.timeout(180)
-def test_plugin_goes_all_the_way_and_a_broken_upgrade_leaves_what_was_there(
-    host: CommandLine, workshop: Path
+def test_settings_reach_a_plugin_and_secret_ones_nobody_else(
+    host: CommandLine, folder: Path
 ) -> None:
-    timed("init", lambda: host("init", "weather", "--author", "acme"), 20)
-    (workshop / "agents.yaml").write_text(AGENTS)
-    plugin = workshop / "weather"
-    at = ("--plugin", str(plugin))
-
-    out = timed("test", lambda: host.process("test", *at), 60)
-    assert "its own tests: passed (unittest)" in out
-    assert "its manifest files: are what its process serves" in out
-    assert " 0 failed" in out
-
-    first = sha256_of(timed("pack", lambda: host("pack", *at), 40))
-    assert sha256_of(done(host("pack", *at))) == first
-    package = plugin / "weather-0.1.0.rmpkg"
-    out = timed("install", lambda: host("install", str(package), "--sha256", first), 60)
-    assert out == "acme/weather 0.1.0 is installed, and serves\n"
-    done(host("apply", "--file", "agents.yaml"))
-    assert done(host("chat", "--agent", "weather", "hello, 世界")) == "You said: hello, 世界\n"
-
-    # An upgrade with a change, and a second runner, while somebody keeps asking.
-    edit(plugin / "weather" / "default.py", "You said: ", "Heard: ")
-    edit(plugin / "tests" / "test_default.py", "You said: ", "Heard: ")
-    edit(plugin / "manifest.yaml", "version: 0.1.0", "version: 0.2.0")
-    done(host("component", "add", "agent-runner", "second", *at))
-    done(host("pack", *at))
-    upgrade = ("upgrade", str(plugin / "weather-0.2.0.rmpkg"))
-    answers = _asked_meanwhile(host, lambda: timed("upgrade", lambda: host.process(*upgrade), 60))
-    assert set(answers) <= {"You said: x\n", "Heard: x\n"}
-    assert done(host("chat", "--agent", "weather", "hi")) == "Heard: hi\n"
-    assert done(host("chat", "--agent", "second", "hi")) == "You said: hi\n"
-    assert "is this package already" in done(host(*upgrade))
-
-    # Broken in its code, in its manifests, and in its tests.
-    edit(plugin / "manifest.yaml", "version: 0.2.0", "version: 0.3.0")
-    edit(plugin / "weather" / "default.py", "ctx.text)", "ctx.text]")
-    line = host("upgrade", str(plugin)).error_line()
-    assert "SyntaxError" in line
-    assert line.endswith("nothing has changed")
-    assert "SyntaxError" in host("pack", *at).error_line()
-    edit(plugin / "weather" / "default.py", "ctx.text]", "ctx.text)")
-    edit(plugin / "weather" / "main.py", "serve(Default(), Second())", "serve(Default())")
-    line = host("pack", *at).error_line()
-    assert "plugin:acme/weather/second is described and not served" in line
-    assert host("upgrade", str(plugin)).status == 1
-    assert done(host("chat", "--agent", "weather", "hi")) == "Heard: hi\n"
-    [listed] = host("list", "--json").json()
-    assert (listed["plugin_id"], listed["version"]) == ("acme/weather", "0.2.0")
-    assert listed["source"] == upgrade[1]
-
-    out = timed("remove", lambda: host("remove", "acme/weather"), 60)
-    assert out == "acme/weather 0.2.0 is removed\n"
-    instances = host("runners", "list", "--only", "instances", "--json").json()
-    assert [each["plugin_id"] for each in instances] == ["runmesh/echo"]
-    assert host("list", "--json").json() == []
-    assert not list((host.data / "plugins").iterdir())
-
-
-def _asked_meanwhile(host: CommandLine, work: Callable[[], object]) -> list[str]:
-    """What the agent answered while something was done; not one question may fail."""
-    answers: list[str] = []
-    failures: list[str] = []
-    over = threading.Event()
-
-    def ask() -> None:
-        while not over.is_set():
-            ran = host.process("chat", "--agent", "weather", "x")
-            (answers if ran.status == 0 else failures).append(
-                ran.out if ran.status == 0 else ran.err
-            )
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    try:
-        wait_for(lambda: answers or failures)
-        work()
-        before = len(answers)
-        wait_for(lambda: len(answers) > before + 1 or failures)
-    finally:
-        over.set()
-        asking.join()
-    assert failures == []
-    return answers
-
-
-@pytest.mark.timeout(120)
-def test_upgrade_that_breaks_only_beside_the_host_is_put_back(
-    host: CommandLine, workshop: Path
-) -> None:
-    done(host("init", "moody", "--author", "acme"))
-    plugin = workshop / "moody"
-    done(host("install", str(plugin)))
-    edit(plugin / "manifest.yaml", "version: 0.1.0", "version: 0.2.0")
-    # Good in the trial, whose home is a temporary one, and broken under the host.
-    edit(
-        plugin / "moody" / "main.py",
-        'if __name__ == "__main__":',
-        "import os\n\n"
-        "if 'plugin-homes' in os.environ['HOME']:\n    raise SystemExit('not here')\n\n"
-        'if __name__ == "__main__":',
+    before = until_serving(host, "desk")["instance_id"]
+    ran = host(
+        *("plugins", "settings", "acme/desk", "--set", "url=https://desk", "--set"),
+        *("chat=12345678901234567890.10", "--secret", "token=DESK_TOKEN"),
+        environment={"DESK_TOKEN": CANARY},
     )
-    line = host("upgrade", str(plugin)).error_line()
-    assert "acme/moody 0.2.0 does not run on the host" in line
-    assert line.endswith("0.1.0 is back")
-    [listed] = host("list", "--json").json()
-    assert listed["version"] == "0.1.0"
+    assert ran.status == 0, ran.err
+    assert CANARY not in ran.out
+    assert "12345678901234567890.10" in ran.out
+    until_serving(host, "desk", not_this=before)
+    handed = (folder / "desk").read_text()
+    assert json.loads(handed)["url"] == "https://desk"
+    assert json.loads(handed)["token"] == CANARY
+    assert "12345678901234567890.10" in handed
 
-    def old_one_serves_alone() -> bool:
-        instances = host("runners", "list", "--only", "instances", "--json").json()
-        mine = [each for each in instances if each["plugin_id"] == "acme/moody"]
-        return [each["plugin_version"] for each in mine] == ["0.1.0"]
-
-    wait_for(old_one_serves_alone)
-    done(host("remove", "acme/moody"))
-
-
-def test_signed_packages_are_all_that_a_careful_operator_installs(
-    alone: CommandLine, workshop: Path
-) -> None:
-    alone.data.mkdir()
-    (alone.data / "packages.yaml").write_text("require_signature: true\n")
-    done(alone("init", "weather", "--author", "acme"))
-    assert "'acme.pub'" not in done(alone("sign", "--new-key", "acme.key"))
-    done(alone("pack", "--plugin", "weather", "--output", "."))
-    line = alone("install", "weather-0.1.0.rmpkg").error_line()
-    assert "is signed by nobody" in line
-    done(alone("sign", "weather-0.1.0.rmpkg", "--key", "acme.key"))
-    assert "is signed by an unknown key" in alone("install", "weather-0.1.0.rmpkg").error_line()
-    (alone.data / "trusted-keys").mkdir()
-    (workshop / "acme.pub").rename(alone.data / "trusted-keys" / "acme.pub")
-    out = done(alone("install", "weather-0.1.0.rmpkg"))
-    assert out == "acme/weather 0.1.0 is installed, signed by acme; no host is running here\n"
-    assert "acme " in done(alone("list"))
-    assert done(alone("remove", "acme/weather")) == "acme/weather 0.1.0 is removed\n"
-    assert not (alone.data / "host.json").exists()
+    shown = host("plugins", "settings", "acme/desk", "--json")
+    assert shown.json()["secrets"] == [{"name": "token"}]
+    for file in (folder / "data").rglob("*"):
+        if file.is_file():
+            assert CANARY.encode() not in file.read_bytes(), file
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "told"),
-    [
-        (("init", "Weather"), 1, "'Weather' is not a name for a plugin"),
-        (("init", "weather", "--lang", "cobol"), 1, "there is no template for 'cobol'"),
-        (("component", "add", "tool", "x"), 2, "'tool' is no kind of component"),
-        (("component", "add", "agent-runner", "x"), 1, "is no plugin: it has no manifest.yaml"),
-        (("test",), 1, "is no plugin"),
-        (("pack",), 1, "is no plugin"),
-        (("sign",), 2, "sign needs either FILE and --key KEY"),
-        (("sign", "x.rmpkg", "--key", "k"), 1, "x.rmpkg cannot be read"),
-        (("install", "x.rmpkg"), 1, "x.rmpkg is no file, folder or http address"),
-        (("upgrade", "file:///x.rmpkg"), 1, "is no http or https address"),
-        (("remove", "acme/weather"), 1, "acme/weather is not installed: 'runmesh list' shows"),
-    ],
-)
-def test_what_cannot_be_done_is_one_line(
-    words: tuple[str, ...], status: int, told: str, alone: CommandLine, workshop: Path
-) -> None:
-    ran = alone(*words)
-    assert ran.status == status
-    assert told in ran.error_line()
+def test_settings_reach_a_runner_that_somebody_else_runs(host: CommandLine, folder: Path) -> None:
+    before = until_serving(host, "static")["instance_id"]
+    assert host("plugins", "settings", "acme/static", "--set", "colour=red").status == 0
+    wait_for(lambda: "red" in (folder / "static").read_text())
+    assert until_serving(host, "static")["instance_id"] == before
+    assert host("plugins", "settings", "acme/static", "--remove", "colour").status == 0
+    wait_for(lambda: "red" not in (folder / "static").read_text())
+
+
+def test_disabled_plugin_has_no_process_and_one_elsewhere_gets_no_runs(host: CommandLine) -> None:
+    process = int(until_serving(host, "desk")["process_id"])
+    until_serving(host, "static")
+    assert host("plugins", "disable", "acme/desk").out == "acme/desk is disabled\n"
+    assert host("plugins", "disable", "acme/static").status == 0
+    wait_for(lambda: not instances(host, "desk") and not Path(f"/proc/{process}").exists())
+    (static,) = instances(host, "static")
+    assert (static["state"], static["reason"]) == (
+        "INSTANCE_STATE_DRAINING",
+        "its plugin is disabled",
+    )
+    for name in ("desk", "static"):
+        assert host("plugins", "enable", f"acme/{name}").status == 0
+        until_serving(host, name)
+
+
+def test_instance_is_drained_and_resumed_by_the_beginning_of_its_id(host: CommandLine) -> None:
+    instance = until_serving(host, "static")["instance_id"]
+    shown = host("runners", "list", "--only", "instances").out
+    assert instance[:12] in shown
+    ran = host("runners", "drain", instance[:12])
+    assert ran.status == 0, ran.err
+    assert ran.out == f"instance {instance} gets no more runs; it works on 0\n"
+    (drained,) = instances(host, "static")
+    assert drained["reason"] == "an operator drains it"
+    assert host("runners", "resume", instance[:12]).status == 0
+    assert until_serving(host, "static")["instance_id"] == instance
+    assert "no instance has an id that begins with 'zz'" in host("runners", "drain", "zz").err
+
+
+def test_plugin_is_restarted_by_name(host: CommandLine) -> None:
+    before = until_serving(host, "desk")
+    assert host("runners", "restart", "acme/desk").status == 0
+    assert until_serving(host, "desk", not_this=before["instance_id"])["restarts"] > 0
+    told = host("runners", "restart", "acme/static").error_line()
+    assert "'acme/static'" in told
+    assert "runmesh runners list" in told
+
+
+def test_settings_that_will_not_do_are_refused(host: CommandLine, folder: Path) -> None:
+    file = folder / "mesh.yaml"
+    file.write_text(
+        "plugins:\n- plugin_id: acme/desk\n  settings: {token: x}\n  secrets: {token: {env: T}}\n"
+        "- plugin_id: acme/other\n  secrets: {key: }\n"
+    )
+    told = host("apply", "-f", str(file), environment={"T": "x"}).err
+    assert "mesh.yaml:6" in told
+    file.write_text(
+        "plugins:\n- plugin_id: acme/desk\n  settings: {token: x}\n  secrets: {token: {env: T}}\n"
+    )
+    told = host("apply", "-f", str(file), environment={"T": "x"}).err
+    assert "a name that no other setting has" in told
+    assert host("plugins", "settings", "acme/desk", "--set", "nothing").status == 2
+    missing = host("plugins", "settings", "acme/desk", "--secret", "a=NOT_THERE").error_line()
+    assert "NOT_THERE" in missing
+
+
+def test_plugin_that_was_disabled_is_not_started_by_the_next_start(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    plugins = tmp_path / "plugins"
+    plugins.mkdir()
+    write_plugin(plugins, "desk", ["/bin/sh", "-c", f"echo x >> {started}; sleep 60"])
+    file = tmp_path / "mesh.yaml"
+    file.write_text("plugins:\n- {plugin_id: acme/desk, enabled: false}\n")
+    data = tmp_path / "data"
+    with running(data, "--config", str(file), "--plugins", str(plugins)) as host:
+        assert instances(host, "desk") == []
+    with running(data, "--plugins", str(plugins)) as host:
+        assert instances(host, "desk") == []
+    assert not started.exists()

@@ -8,9 +8,11 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from runmesh.admin.v1 import admin_pb2
 from runmesh.v1 import attach_pb2, gateway_pb2, host_api_pb2, manifest_pb2, result_pb2, run_pb2
 
+from host_service.validation import Validator
 from host_service.validation.rule_kinds import (
     CheckedApart,
     Finite,
@@ -181,6 +183,13 @@ def test_rules_name_only_what_comes_in() -> None:
         oneof.full_name for message in _messages_that_come_in() for oneof in message.oneofs
     }
     assert sorted(set(RULES) - known) == []
+
+
+@pytest.mark.parametrize("module", _SERVED, ids=_SERVED.values())
+def test_every_request_can_be_checked(module: Any) -> None:
+    check = Validator({})
+    for method in module.DESCRIPTOR.services_by_name[_SERVED[module]].methods:
+        check.find_violations(GetMessageClass(method.input_type)())
 
 
 def _can_be_asked(field: FieldDescriptor) -> bool:
