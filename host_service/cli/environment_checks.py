@@ -5,9 +5,8 @@ from pathlib import Path
 
 from host_service.cli.findings import Finding, Findings, fine, problem, warning
 from host_service.environments import EnvironmentShelf, KeptEnvironment
-from host_service.environments.needs import Need, needs_of
+from host_service.environments.needs import Need, needs_of, plugin_places
 from host_service.environments.shelf import tree_bytes
-from host_service.settings import shipped_plugins_folder
 
 _AREA = "environments"
 _MEBIBYTE = 1024 * 1024
@@ -16,8 +15,7 @@ _MEBIBYTE = 1024 * 1024
 def check_environments(data: Path, more: Sequence[Path]) -> Findings:
     """Whether every Python plugin can be started in its environment, and which nobody needs."""
     shelf = EnvironmentShelf(data)
-    needs = needs_of(shelf, [shipped_plugins_folder(), data / "plugins", *more])
-    for need in needs:
+    for need in needs_of(shelf, plugin_places(data, more)):
         found = _check_need(need)
         if found is not None:
             yield found
@@ -25,6 +23,7 @@ def check_environments(data: Path, more: Sequence[Path]) -> Findings:
     if not kept:
         return
     yield fine(_AREA, f"{_told(kept)}, and wheels of {_size(tree_bytes(shelf.wheels))}")
+    needs = needs_of(shelf, plugin_places(data, more, versions=True))
     needed = {need.environment.key for need in needs if need.environment is not None}
     left = [each for each in kept if each.environment.key not in needed and not each.in_use]
     if left:

@@ -21,7 +21,7 @@ _MEBIBYTE = 1024 * 1024
 def add_to(application: typer.Typer) -> None:
     """Adds the group to the application."""
     group = typer.Typer(
-        help="Enable, disable and set up plugins; build, list and collect their environments.",
+        help="Set up plugins, and build their environments.",
         rich_markup_mode=None,
     )
     plugin_settings.add_to(group)
@@ -78,10 +78,10 @@ def build_environments(
     else with venv and pip. Environments that are there are left as they are.
     """
     from host_service.environments import EnvironmentShelf
-    from host_service.environments.needs import needs_of
+    from host_service.environments.needs import needs_of, plugin_places
 
     folder = data_folder(data)
-    bases = [each.absolute() for each in folders or _places(folder, plugins)]
+    bases = [each.absolute() for each in folders or plugin_places(folder, plugins or ())]
     needs = needs_of(EnvironmentShelf(folder), bases)
     if folders and not needs:
         print("nothing to build: no Python plugin is there, or its manifest is not valid")
@@ -134,12 +134,12 @@ def list_environments(
     from host_service.cli.display import print_table, yes_or_no
     from host_service.cli.json_output import print_json
     from host_service.environments import EnvironmentShelf
-    from host_service.environments.needs import needs_of
+    from host_service.environments.needs import needs_of, plugin_places
 
     folder = data_folder(data)
     shelf = EnvironmentShelf(folder)
     kept = shelf.kept()
-    needs = needs_of(shelf, _places(folder, plugins)) if kept else []
+    needs = needs_of(shelf, plugin_places(folder, plugins or (), versions=True)) if kept else []
     users = {each.environment.key: _users(each, needs) for each in kept}
     if json:
         print_json([_facts(each, users[each.environment.key]) for each in kept])
@@ -185,21 +185,16 @@ def clean(
     than in the data folder are named with --plugins, as for 'runmesh up'.
     """
     from host_service.environments import EnvironmentShelf
-    from host_service.environments.needs import collect_unneeded
+    from host_service.environments.needs import collect_unneeded, plugin_places
 
     folder = data_folder(data)
     shelf = EnvironmentShelf(folder)
-    removed = collect_unneeded(shelf, _places(folder, plugins), unused_seconds=unused_for)
+    places = plugin_places(folder, plugins or (), versions=True)
+    removed = collect_unneeded(shelf, places, unused_seconds=unused_for)
     freed = sum(each.size_bytes for each in removed)
     print(f"{len(removed)} environments are removed, {freed / _MEBIBYTE:.1f} MiB")
     if wheels:
         print(f"{shelf.remove_wheels() / _MEBIBYTE:.1f} MiB of wheels are removed")
-
-
-def _places(folder: Path, more: "Sequence[Path] | None") -> list[Path]:
-    from host_service.settings import shipped_plugins_folder
-
-    return [shipped_plugins_folder(), folder / "plugins", *(each.absolute() for each in more or ())]
 
 
 def _users(kept: "KeptEnvironment", needs: "Sequence[Need]") -> list[str]:

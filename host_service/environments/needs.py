@@ -6,6 +6,7 @@ from pathlib import Path
 
 from host_service.environments.errors import EnvironmentProblem
 from host_service.environments.shelf import Environment, EnvironmentShelf, KeptEnvironment
+from host_service.settings import shipped_plugins_folder
 from host_service.supervisor.errors import ManifestInvalid
 from host_service.supervisor.folders import PluginFolders
 from host_service.supervisor.manifest import PythonModule
@@ -26,6 +27,22 @@ class Need:
     folder: Path
     environment: Environment | None
     problem: str = ""
+
+
+def plugin_places(
+    data_folder: Path, more: Iterable[Path] = (), *, versions: bool = False
+) -> list[Path]:
+    """Where a host with a data folder finds plugins.
+
+    Args:
+        data_folder: The data folder.
+        more: Further folders of plugin folders.
+        versions: Also where installed plugins have the version that may be put back.
+    """
+    places = [shipped_plugins_folder(), data_folder / "plugins", *more]
+    if versions:
+        places += sorted((data_folder / "plugin-versions").glob("[!.]*"))
+    return [place.absolute() for place in places]
 
 
 def needs_of(shelf: EnvironmentShelf, bases: Sequence[Path]) -> list[Need]:
@@ -49,7 +66,8 @@ def collect_unneeded(
 
     Args:
         shelf: The environments.
-        bases: Where plugins are. One that is elsewhere keeps its environment only while it runs.
+        bases: Where plugins are, older versions included. One that is elsewhere keeps its
+            environment only while it runs.
         unused_seconds: Keep what was built or used within this time, such as for a plugin that is
             put back.
 
