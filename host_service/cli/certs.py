@@ -67,7 +67,7 @@ def issue_certificate(
         typer.Option(
             metavar="NAME",
             help="A DNS name or IP address that it is for; may be repeated.  "
-            "[default: this machine]",
+            "[default: as before, or this machine]",
             show_default=False,
         ),
     ] = None,
@@ -82,8 +82,8 @@ def issue_certificate(
 ) -> None:
     """Issue a certificate, for a host or runner (as server and client), or for a client.
 
-    Again under the same name, it replaces the old one: a running host or runner takes it up by
-    itself.
+    Again under the same name, it replaces the old one, for the same hosts unless others are given:
+    a running host or runner takes it up by itself.
     """
     from host_service.certificates.authority import Authority
     from host_service.certificates.errors import CertificateUnusable
@@ -91,9 +91,15 @@ def issue_certificate(
     if days > _LONGEST_DAYS:
         raise typer.BadParameter(f"--days is at most {_LONGEST_DAYS}, got {days}")
     folder = certificates_of(data_folder(data))
-    hosts = host or ([] if client else names_of_this_machine())
+    hosts, for_clients_only = host or (), client
+    if not hosts and (before := _issued_before(folder, name)) is not None:
+        hosts, for_clients_only = before.names, client or before.is_for_clients_only
+    if not (hosts or for_clients_only):
+        hosts = names_of_this_machine()
     try:
-        issued = Authority.open(folder).issue(name, hosts=hosts, for_clients_only=client, days=days)
+        issued = Authority.open(folder).issue(
+            name, hosts=hosts, for_clients_only=for_clients_only, days=days
+        )
     except CertificateUnusable as error:
         raise CommandError(error.message, error.advice) from error
     print(issued.certificate)
@@ -124,6 +130,17 @@ def show_certificates(
         _print_json(found)
     else:
         _print(found, folder)
+
+
+def _issued_before(folder: "Path", name: str) -> "Issued | None":
+    from host_service.certificates.authority import issued_in
+    from host_service.certificates.errors import CertificateUnusable
+
+    try:
+        return next((each for each in issued_in(folder) if each.name == name), None)
+    except CertificateUnusable:
+        # Whatever is wrong there, it is about to be replaced.
+        return None
 
 
 def _print(found: "list[Issued]", folder: "Path") -> None:
