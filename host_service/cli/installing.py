@@ -10,6 +10,7 @@ from host_service.cli.package_work import (
     HostOnData,
     ShownProgress,
     build_environment,
+    collect_environments,
     failing_plainly,
     see_it_run,
 )
@@ -50,6 +51,7 @@ def install(source: SourceArgument, sha256: DigestOption = None, data: DataOptio
     """
     with failing_plainly(), ShownProgress() as progress:
         outcome = _installer(data_folder(data), progress).install(source, sha256=sha256)
+        collect_environments(data_folder(data))
     print(f"{outcome.plugin_id} {outcome.version} is installed{_remarks(outcome)}")
 
 
@@ -60,6 +62,7 @@ def upgrade(source: SourceArgument, sha256: DigestOption = None, data: DataOptio
     """
     with failing_plainly(), ShownProgress() as progress:
         outcome = _installer(data_folder(data), progress).upgrade(source, sha256=sha256)
+        collect_environments(data_folder(data))
     if not outcome.is_news:
         print(f"{outcome.plugin_id} {outcome.version} is this package already")
         return
@@ -78,6 +81,7 @@ def remove(
     """
     with failing_plainly(), ShownProgress() as progress:
         installed = _installer(data_folder(data), progress).remove(plugin)
+        collect_environments(data_folder(data))
     print(f"{installed.plugin_id} {installed.version} is removed")
 
 

@@ -1,5 +1,7 @@
 """The environments of plugins, from the command line; built from wheels that plugins bring."""
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,20 @@ def test_environment_is_missed_built_listed_kept_and_cleaned(line: CommandLine) 
     wheels = line("plugins", "clean", "--wheels").out.splitlines()
     assert wheels[1].endswith("MiB of wheels are removed")
     assert not (line.data / "environments" / "wheels").exists()
+
+
+def test_environment_unused_for_long_goes_with_the_next_change_of_plugins(
+    line: CommandLine,
+) -> None:
+    assert line("plugins", "build", "--offline").status == 0
+    write_python_plugin(line.data / "plugins" / "other")
+    (kept,) = line("plugins", "environments", "--json").json()
+    assert line("remove", "acme/desk").status == 0
+    assert len(line("plugins", "environments", "--json").json()) == 1
+    long_ago = time.time() - 31 * 86_400
+    os.utime(Path(kept["folder"]) / "lock", (long_ago, long_ago))
+    assert line("remove", "acme/other").status == 0
+    assert line("plugins", "environments", "--json").json() == []
 
 
 def test_build_that_cannot_be_is_one_line_with_what_to_do(line: CommandLine) -> None:
