@@ -11,6 +11,7 @@ from host_service.cli.failures import CommandError
 from host_service.cli.options import DataOption, JsonOption, data_folder, positive_number
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from host_service.certificates.authority import Issued
@@ -91,7 +92,8 @@ def issue_certificate(
     if days > _LONGEST_DAYS:
         raise typer.BadParameter(f"--days is at most {_LONGEST_DAYS}, got {days}")
     folder = certificates_of(data_folder(data))
-    hosts, for_clients_only = host or (), client
+    for_clients_only = client
+    hosts: Sequence[str] = host or ()
     if not hosts and (before := _issued_before(folder, name)) is not None:
         hosts, for_clients_only = before.names, client or before.is_for_clients_only
     if not (hosts or for_clients_only):
