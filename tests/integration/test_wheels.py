@@ -108,3 +108,32 @@ def test_command_line_starts_from_the_wheel(installed: Path) -> None:
     ran = _run_python(installed, "-m", "host_service", "--version")
     assert ran.returncode == 0, ran.stderr
     assert "0.1.0" in ran.stdout
+
+
+def test_installed_host_builds_the_environment_of_a_plugin_without_a_network(
+    installed: Path, tmp_path: Path
+) -> None:
+    plugin = tmp_path / "desk"
+    plugin.mkdir()
+    (plugin / "manifest.yaml").write_text(
+        "apiVersion: runmesh/v1\nkind: Plugin\n"
+        "metadata: {author: acme, name: desk, version: 1.0.0}\n"
+        "run: {python: {module: desk}}\n"
+    )
+    (plugin / "requirements.txt").write_text("runmesh-sdk\n")
+    command = ["plugins", "build", str(plugin), "--offline", "--data", str(tmp_path / "data")]
+    ran = _run_python(installed, "-m", "host_service", *command)
+    assert ran.returncode == 0, ran.stderr
+    assert "acme/desk got environment" in ran.stdout
+    (python,) = (tmp_path / "data" / "environments").glob("*/bin/python")
+    told = subprocess.run(
+        [python, "-I", "-c", "import runner_sdk, grpc; print(runner_sdk.__file__)"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert Path(told.stdout.strip()).is_relative_to(python.parents[1])
+    # The wheel is the one that the host carries: nothing was built from sources.
+    (carried,) = (installed / "host_service" / "shipped_wheels").iterdir()
+    (given,) = (tmp_path / "data" / "environments" / "wheels").glob("sdk-*/*.whl")
+    assert given.read_bytes() == carried.read_bytes()
