@@ -6,9 +6,11 @@ import ipaddress
 import logging
 import socket
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from host_service.certificates.errors import CertificateUnusable
 from host_service.certificates.files import DialDefaults
+from host_service.certificates.identity import SOON
 from host_service.certificates.serving import ServerCertificates
 from host_service.errors import StartupError
 from host_service.settings import Settings
@@ -41,6 +43,7 @@ class HostTls:
             certificates = ServerCertificates(settings.tls)
         except CertificateUnusable as error:
             raise StartupError(error.message, error.advice) from error
+        _warn_of_end(certificates)
         dialling = settings.runner_tls
         # A host that shows runners nothing else shows them what it shows everybody, if it may.
         if dialling.certificate is None and certificates.watched.value.identity.is_for_clients:
@@ -82,6 +85,16 @@ def warn_of_unreachable_host(runners: int) -> None:
         "give --advertise HOST:PORT, or listen on an address that they reach",
         runners,
     )
+
+
+def _warn_of_end(certificates: ServerCertificates) -> None:
+    end = certificates.watched.value.identity.expires_at
+    if end - datetime.now(UTC) < SOON:
+        _log.warning(
+            "the certificate %s expires on %s: put a new one in its place",
+            certificates.files.certificate,
+            f"{end:%Y-%m-%d}",
+        )
 
 
 def _is_loopback(host: str) -> bool:

@@ -231,10 +231,13 @@ def ensure_host_certificate(
         certificate=folder / f"{_HOST}.pem",
         key=folder / f"{_HOST}.key",
     )
-    there = [each for each in issued_in(folder) if each.name == _HOST]
-    kept = there[0].names if there else ()
+    there = None
+    with contextlib.suppress(CertificateUnusable):
+        # Whatever is wrong with it, another takes its place.
+        there = find_issued(folder, _HOST)
+    kept = there.names if there else ()
     wanted = tuple(dict.fromkeys([*kept, *(str(_alternative(host).value) for host in hosts)]))
-    if wanted != kept or there[0].expires_at < now + _RENEWED_BEFORE:
+    if there is None or wanted != kept or there.expires_at < now + _RENEWED_BEFORE:
         authority.issue(_HOST, hosts=wanted, now=now)
     return files
 
@@ -249,9 +252,17 @@ def issued_in(folder: Path) -> tuple[Issued, ...]:
         (path.stem for path in folder.glob("*.pem") if path.with_suffix(".key").exists()),
         key=lambda name: (name != _AUTHORITY, name),
     )
-    return tuple(
-        _issued(folder, name, load_certificates(folder / f"{name}.pem")[0]) for name in names
-    )
+    return tuple(filter(None, (find_issued(folder, name) for name in names)))
+
+
+def find_issued(folder: Path, name: str) -> Issued | None:
+    """Tells of one certificate in a folder; None: there is none of that name.
+
+    Raises:
+        CertificateUnusable: It cannot be read.
+    """
+    path = folder / f"{name}.pem"
+    return _issued(folder, name, load_certificates(path)[0]) if path.exists() else None
 
 
 def _issued(folder: Path, name: str, certificate: x509.Certificate) -> Issued:

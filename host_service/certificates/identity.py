@@ -11,9 +11,10 @@ import ssl
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -27,6 +28,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from host_service.certificates.errors import CertificateUnusable
 from host_service.certificates.files import SYSTEM
+
+#: A certificate that expires within this time is warned of.
+SOON: Final = timedelta(days=14)
 
 _OTHERS = 0o077
 _OTHERS_BUT_READING_GROUP = 0o037

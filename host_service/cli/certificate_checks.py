@@ -3,7 +3,7 @@
 import socket
 import ssl
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
@@ -12,6 +12,7 @@ from host_service.certificates.authority import Issued, issued_in
 from host_service.certificates.errors import CertificateUnusable
 from host_service.certificates.files import ListenFiles
 from host_service.certificates.identity import (
+    SOON,
     Identity,
     Use,
     load_certificates,
@@ -24,7 +25,6 @@ from host_service.cli.findings import Finding, Findings, fine, problem, warning
 from host_service.cli.running_host import RunningHost
 
 _AREA = "certificates"
-_SOON = timedelta(days=14)
 _SECONDS = 3.0
 
 
@@ -77,7 +77,7 @@ def _check_listener(files: ListenFiles, now: datetime, *, is_running: bool) -> F
 
 def _lasting(what: str, identity: Identity, now: datetime) -> Finding:
     told = f"{what} is good until {identity.expires_at:%Y-%m-%d}"
-    if identity.expires_at - now < _SOON:
+    if identity.expires_at - now < SOON:
         return warning(_AREA, told, "put a new one in its place: the host takes it up by itself")
     return fine(_AREA, f"{told}, for {', '.join(identity.names)}")
 
@@ -132,7 +132,7 @@ def _check_folder(folder: Path, used: ListenFiles | None, now: datetime) -> Find
             refuse_open_key(each.key)
         except CertificateUnusable as error:
             yield problem(_AREA, error.message, error.advice)
-        if each.expires_at - now < _SOON and (used is None or each.certificate != used.certificate):
+        if each.expires_at - now < SOON and (used is None or each.certificate != used.certificate):
             yield _ending(each, now)
 
 

@@ -135,11 +135,11 @@ def show_certificates(
 
 
 def _issued_before(folder: "Path", name: str) -> "Issued | None":
-    from host_service.certificates.authority import issued_in
+    from host_service.certificates.authority import find_issued
     from host_service.certificates.errors import CertificateUnusable
 
     try:
-        return next((each for each in issued_in(folder) if each.name == name), None)
+        return find_issued(folder, name)
     except CertificateUnusable:
         # Whatever is wrong there, it is about to be replaced.
         return None

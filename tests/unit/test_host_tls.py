@@ -19,10 +19,13 @@ from host_service.settings import Settings
 NO_TLS = HostTls(None, DialDefaults())
 
 
-def _settings(folder: Path, *hosts: str, client: bool = False, days: int = 9) -> Settings:
-    then = datetime.now(UTC) - timedelta(days=10)
+def _settings(folder: Path, *hosts: str, client: bool = False, days: int = 90) -> Settings:
     issued = Authority.create(folder).issue(
-        "host", hosts=hosts, for_clients_only=client, days=days, now=then if days < 9 else None
+        "host",
+        hosts=hosts,
+        for_clients_only=client,
+        days=days,
+        now=datetime.now(UTC) - timedelta(days=10),
     )
     return Settings(tls=ListenFiles(certificate=issued.certificate, key=issued.key))
 
@@ -83,6 +86,15 @@ def test_what_cannot_be_used_keeps_the_host_from_starting(tmp_path: Path) -> Non
     (tmp_path / "c" / "host.key").chmod(0o644)
     with pytest.raises(StartupError, match=r"read or written by others.*chmod 600"):
         HostTls.of(settings)
+
+
+@pytest.mark.parametrize(("days", "is_warned"), [(23, True), (25, False)])
+def test_a_certificate_that_expires_soon_is_warned_of(
+    tmp_path: Path, days: int, is_warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Issued ten days ago.
+    HostTls.of(_settings(tmp_path, "localhost", days=days))
+    assert ("host.pem expires on" in caplog.text) is is_warned
 
 
 @pytest.mark.parametrize(

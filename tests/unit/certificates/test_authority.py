@@ -167,6 +167,13 @@ def test_a_hosts_certificate_is_made_once_and_renewed_in_time(tmp_path: Path) ->
     assert files.certificate.read_bytes() != first
 
 
+def test_a_hosts_certificate_that_is_broken_is_replaced(tmp_path: Path) -> None:
+    files = ensure_host_certificate(tmp_path, ["localhost"])
+    files.certificate.write_text("broken")
+    ensure_host_certificate(tmp_path, ["localhost"])
+    read_identity(files.certificate, files.key, Use.SERVER)
+
+
 def test_a_hosts_certificate_gets_further_names_and_keeps_those_it_has(tmp_path: Path) -> None:
     ensure_host_certificate(tmp_path, ["localhost"])
     ensure_host_certificate(tmp_path, ["LOCALHOST", "mesh.example.org", "::1"])
