@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import grpc
 from runmesh.admin.v1.admin_pb2_grpc import AdminServiceStub
-from runmesh.v1.attach_pb2_grpc import AttachServiceStub
 from runmesh.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from runmesh.v1.gateway_pb2_grpc import GatewayServiceStub
 
@@ -40,7 +39,7 @@ class HostConnection:
     Attributes:
         gateway: Events in, results out.
         admin: What operators use.
-        attach: Where runners attach, with a token of their own.
+        channel: For services with other credentials.
         discovery: The runners of the mesh.
         metadata: The API key, as a call's metadata.
     """
@@ -48,7 +47,7 @@ class HostConnection:
     def __init__(self, channel: grpc.aio.Channel, *, api_key: str) -> None:
         self.gateway = GatewayServiceStub(channel)
         self.admin = AdminServiceStub(channel)
-        self.attach = AttachServiceStub(channel)
+        self.channel = channel
         self.discovery = DiscoveryServiceStub(channel)
         self.metadata = (("authorization", f"Bearer {api_key}"),)
 

@@ -4,11 +4,11 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
+import grpc.aio
 from google.protobuf.duration_pb2 import Duration
 from runmesh.admin.v1 import admin_pb2, attach_tokens_pb2
 from runmesh.admin.v1.admin_pb2_grpc import AdminServiceStub
 from runmesh.v1 import discovery_pb2
-from runmesh.v1.attach_pb2_grpc import AttachServiceStub
 from runmesh.v1.discovery_pb2_grpc import DiscoveryServiceStub
 
 # A token is revoked at the end; one whose owner was killed stops working by itself.
@@ -23,7 +23,7 @@ class Connection(Protocol):
     """The services of a host, and the metadata with which an operator calls them."""
 
     admin: AdminServiceStub
-    attach: AttachServiceStub
+    channel: grpc.aio.Channel
     discovery: DiscoveryServiceStub
 
     @property
@@ -39,13 +39,13 @@ class HostSide:
         clock: Tells seconds, for the age of the token.
 
     Attributes:
-        attach: Where runners attach.
+        channel: To the host.
     """
 
     def __init__(
         self, connection: Connection, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.attach = connection.attach
+        self.channel = connection.channel
         self._connection = connection
         self._clock = clock
         self._token: tuple[str, attach_tokens_pb2.CreateAttachTokenResponse] | None = None

@@ -11,15 +11,16 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
-from runmesh.v1 import attach_pb2, discovery_pb2, result_pb2, run_pb2
-from runmesh.v1.attach_pb2_grpc import AttachServiceStub
+from runmesh.v1 import attach_pb2, discovery_pb2, run_pb2
 from runmesh.v1.discovery_pb2_grpc import DiscoveryServiceStub
 from runmesh.v1.run_pb2_grpc import RunServiceStub
 
 from host_service import __version__
+from host_service.validation.wire_texts import DELIMITED, Entry, Malformed, entries, write_entries
 
 _MESSAGE_BYTES = 16 * 1024 * 1024
 _OPTIONS: tuple[tuple[str, int | str], ...] = (
@@ -35,21 +36,29 @@ _PROTOCOL_VERSIONS = ("1",)
 _LOOK_SECONDS = 0.02
 _CALL_SECONDS = 15.0
 
-_Send = Callable[[attach_pb2.AttachRequest], Awaitable[None]]
+# Fields of AttachRequest and of AttachResults, which have one number by chance.
+_RESULTS_FIELD = 2
+_RUN_ID_FIELD = 1
+_RUN = "/runmesh.v1.RunService/Run"
+_ATTACH = "/runmesh.v1.AttachService/Attach"
+# The end of a process is noticed within this time.
+_EXIT_NOTICE_SECONDS = 0.3
+
+_Send = Callable[[bytes], Awaitable[None]]
 
 
 class Relay:
     """Attaches one process, for as long as `run` runs.
 
     Args:
-        host: The host's service.
+        host: A channel to the host.
         token: The attach token.
         host_address: Where the plugin reaches the host.
         socket: Where the plugin will listen.
     """
 
     def __init__(
-        self, *, host: AttachServiceStub, token: str, host_address: str, socket: Path
+        self, *, host: grpc.aio.Channel, token: str, host_address: str, socket: Path
     ) -> None:
         self._host = host
         self._metadata = (("authorization", f"Bearer {token}"),)
@@ -68,12 +77,12 @@ class Relay:
         address = f"unix:{self._socket}"
         async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
             hello = await self._hello(channel)
-            call = self._host.Attach(metadata=self._metadata)
+            call: Any = self._host.stream_stream(_ATTACH)(metadata=self._metadata)
             try:
-                await call.write(attach_pb2.AttachRequest(hello=hello))
+                await call.write(attach_pb2.AttachRequest(hello=hello).SerializeToString())
                 welcome = (await _read(call)).welcome
                 await _handshake(channel, welcome.host)
-                await _Stream(call, RunServiceStub(channel), welcome.initial_credit).serve()
+                await _Stream(call, channel, welcome.initial_credit).serve()
             finally:
                 call.cancel()
 
@@ -102,9 +111,10 @@ class Relay:
 class _Stream:
     """The stream to the host, and the runs on it."""
 
-    def __init__(self, call: "_Call", runner: RunServiceStub, initial_credit: int) -> None:
+    def __init__(self, call: Any, plugin: grpc.aio.Channel, initial_credit: int) -> None:
         self._call = call
-        self._runner = runner
+        self._plugin = plugin
+        self._runner = RunServiceStub(plugin)
         self._initial_credit = initial_credit
         self._runs: dict[str, _Run] = {}
         self._asking: set[asyncio.Task[None]] = set()
@@ -119,7 +129,7 @@ class _Stream:
             for task in (*self._asking, *(run.task for run in self._runs.values())):
                 task.cancel()
 
-    async def _send(self, message: attach_pb2.AttachRequest) -> None:
+    async def _send(self, message: bytes) -> None:
         async with self._writing:
             await self._call.write(message)
 
@@ -127,7 +137,7 @@ class _Stream:
         match down.WhichOneof("message"):
             case "run":
                 run_id = down.run.context.run_id
-                run = _Run(self._runner, down, self._initial_credit, self._send)
+                run = _Run(self._plugin, down, self._initial_credit, self._send)
                 self._runs[run_id] = run
                 run.task.add_done_callback(lambda _: self._runs.pop(run_id, None))
             case "credit" if down.credit.run_id in self._runs:
@@ -146,7 +156,7 @@ class _Stream:
             answer = await self._runner.Interrupt(request, timeout=_seconds(request.grace))
             was_active = answer.was_active
         answered = attach_pb2.AttachInterruptAnswer(run_id=request.run_id, was_active=was_active)
-        await self._send(attach_pb2.AttachRequest(interrupt_answer=answered))
+        await self._send(attach_pb2.AttachRequest(interrupt_answer=answered).SerializeToString())
 
 
 class _Run:
@@ -154,7 +164,7 @@ class _Run:
 
     def __init__(
         self,
-        runner: RunServiceStub,
+        plugin: grpc.aio.Channel,
         down: attach_pb2.AttachResponse,
         credit: int,
         send: _Send,
@@ -163,7 +173,11 @@ class _Run:
         self._credit = credit
         self._allowed = asyncio.Event()
         self._send = send
-        call = runner.Run(
+        # Results stay the bytes they are: what is wrong with them is for the host to say.
+        open_call: Any = plugin.unary_stream(
+            _RUN, request_serializer=run_pb2.RunRequest.SerializeToString
+        )
+        call = open_call(
             down.run,
             metadata=tuple(down.metadata.items()),
             timeout=_seconds(down.run.timeout) if down.run.HasField("timeout") else None,
@@ -174,29 +188,42 @@ class _Run:
         self._credit += results
         self._allowed.set()
 
-    async def _relay(self, call: "_RunCall") -> None:
+    async def _relay(self, call: Any) -> None:
         try:
             with contextlib.suppress(grpc.aio.AioRpcError):
-                async for response in call:
-                    await self._pass_on(list(response.results))
+                async for frame in call:
+                    await self._pass_on(_results_in(frame))
             code, text = await call.code(), await call.details()
         finally:
             # Nobody reads on: the plugin shall hear of it.
             call.cancel()
+        if code is grpc.StatusCode.UNAVAILABLE:
+            # If its process has ended, the stream does, which tells more.
+            await asyncio.sleep(_EXIT_NOTICE_SECONDS)
         ended = attach_pb2.AttachRunEnded(
             run_id=self._run_id, status_code=code.value[0], status_message=text
         )
-        await self._send(attach_pb2.AttachRequest(run_ended=ended))
+        await self._send(attach_pb2.AttachRequest(run_ended=ended).SerializeToString())
 
-    async def _pass_on(self, results: list[result_pb2.RunResult]) -> None:
+    async def _pass_on(self, results: list[Entry]) -> None:
         while results:
             while self._credit <= 0:
                 self._allowed.clear()
                 await self._allowed.wait()
             now, results = results[: self._credit], results[self._credit :]
             self._credit -= len(now)
-            up = attach_pb2.AttachResults(run_id=self._run_id, results=now)
-            await self._send(attach_pb2.AttachRequest(results=up))
+            run_id = Entry(_RUN_ID_FIELD, DELIMITED, self._run_id.encode())
+            content = write_entries([run_id, *now])
+            await self._send(write_entries([Entry(_RESULTS_FIELD, DELIMITED, content)]))
+
+
+def _results_in(frame: bytes) -> list[Entry]:
+    """The results of a `RunResponse`, as they stand in `AttachResults`."""
+    try:
+        return [Entry(_RESULTS_FIELD, DELIMITED, each.content) for each in entries(frame)]
+    except Malformed:
+        # It is passed on as what it is not.
+        return [Entry(_RESULTS_FIELD, DELIMITED, frame)]
 
 
 async def _handshake(
@@ -210,15 +237,15 @@ async def _handshake(
     return await answer
 
 
-async def _read(call: "_Call") -> attach_pb2.AttachResponse:
+async def _read(call: Any) -> attach_pb2.AttachResponse:
     """The next message from the host.
 
     Raises:
         grpc.aio.AioRpcError: The host has ended the stream.
     """
     message = await call.read()
-    if isinstance(message, attach_pb2.AttachResponse):
-        return message
+    if isinstance(message, bytes):
+        return attach_pb2.AttachResponse.FromString(message)
     code, text = await call.code(), await call.details()
     raise grpc.aio.AioRpcError(
         code, await call.initial_metadata(), await call.trailing_metadata(), details=text
@@ -227,7 +254,3 @@ async def _read(call: "_Call") -> attach_pb2.AttachResponse:
 
 def _seconds(duration: Duration) -> float:
     return duration.seconds + duration.nanos / 1e9
-
-
-_Call = grpc.aio.StreamStreamCall[attach_pb2.AttachRequest, attach_pb2.AttachResponse]
-_RunCall = grpc.aio.UnaryStreamCall[run_pb2.RunRequest, run_pb2.RunResponse]

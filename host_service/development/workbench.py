@@ -164,7 +164,7 @@ class Workbench:
         if recipe.can_stand_by:
             return
         relay = Relay(
-            host=self._host.attach,
+            host=self._host.channel,
             token=recipe.environment[TOKEN_VARIABLE],
             host_address=recipe.environment[HOST_VARIABLE],
             socket=process.socket,
