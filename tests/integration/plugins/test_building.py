@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from host_service.environments import BuildFailed, Environment, EnvironmentShelf, build
+from host_service.environments import BuildFailed, Environment, EnvironmentShelf, build, installers
 from host_service.environments.installers import Installer, choose_installer
 from host_service.environments.requirements import file_digest
 from tests.integration.plugins.python_plugins import write_python_plugin
@@ -100,6 +100,18 @@ async def test_wheels_that_a_plugin_brings_need_no_registry(
     assert made.folder is not None
     first_lines = (made.folder / "bin" / "shade").read_text().split("\n")[:2]
     assert str(made.python) in " ".join(first_lines)
+
+
+async def test_host_without_pip_gives_each_environment_its_own(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installers, "_host_has_pip", lambda: False)
+    plugin = write_python_plugin(tmp_path / "desk", "shade\n")
+    write_wheel(plugin / "wheels", "shade", "1.5")
+    host = {"PATH": os.environ["PATH"], "RUNMESH_INSTALLER": "pip", **UNREACHABLE}
+    installer = choose_installer(data / "environments" / "wheels", host)
+    made = await build(plugin, data, offline=True, installer=installer)
+    assert asked_of(made, "shade.VERSION") == "1.5"
 
 
 async def test_two_plugins_have_two_versions_of_one_library(
