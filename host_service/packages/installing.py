@@ -154,14 +154,19 @@ class Installer:
             installed = self.folders.find(plugin_id)
             if installed is None:
                 raise NotInstalled(f"{plugin_id} is not installed", "'runmesh list' shows what is")
+            running = self._processes(plugin_id)
             self.folders.take_away(installed, staging)
             self.progress.step("stopping it")
             deadline = time.monotonic() + _GONE_SECONDS
-            while self.mesh.instances(plugin_id) and time.monotonic() < deadline:
+            # Another folder's plugin of that id may come to serve in its place.
+            while running & self._processes(plugin_id) and time.monotonic() < deadline:
                 time.sleep(_POLL_SECONDS)
             self.progress.step("deleting its files")
             self.folders.forget_all(plugin_id)
             return installed
+
+    def _processes(self, plugin_id: str) -> frozenset[str]:
+        return frozenset(each.process for each in self.mesh.instances(plugin_id) or ())
 
     def _put_in(self, source: str, sha256: str | None, *, is_upgrade: bool) -> Outcome:
         try:

@@ -320,6 +320,22 @@ def test_removal_waits_until_the_host_has_stopped_it(tmp_path: Path, data: Path)
         an_installer(data).remove("acme/weather")
 
 
+def test_removal_does_not_wait_for_what_comes_in_its_place(tmp_path: Path, data: Path) -> None:
+    an_installer(data).install(a_package(tmp_path, "1.0.0"))
+
+    class Shipped:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def instances(self, _plugin_id: str, /) -> Sequence[Seen] | None:
+            self.asked += 1
+            return [Seen(str(self.asked > 3), "serving", "1.0.0", "")]
+
+    mesh = Shipped()
+    an_installer(data, mesh=mesh).remove("acme/weather")
+    assert mesh.asked == 4
+
+
 def test_digest_must_match_where_one_is_given(tmp_path: Path, data: Path) -> None:
     package = a_package(tmp_path, "1.0.0")
     with pytest.raises(ArchiveRefused, match="should have 0000"):
