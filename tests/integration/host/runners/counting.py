@@ -1,4 +1,6 @@
-"""A runner that somebody else runs: it counts its runs in the host's state, slowly if told so.
+"""A runner that somebody else runs: it counts its runs in the host's state.
+
+Told `until PATH` it goes on saying something until that file is there.
 
 Its certificates, and where it listens or attaches, come from the environment, and `PLUGIN`, its id.
 """
@@ -6,6 +8,7 @@ Its certificates, and where it listens or attaches, come from the environment, a
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from runner_sdk import HostCallError, Manifest, Result, RunContext, agent_runner, serve
 
@@ -15,10 +18,10 @@ _KEY = "count"
 @agent_runner
 async def counting(ctx: RunContext) -> AsyncIterator[Result]:
     """Says how often it ran in this conversation, and at which address it asked."""
-    if ctx.text == "slow":
-        for _ in range(60):
-            yield ctx.delta(".")
-            await asyncio.sleep(0.1)
+    word, _, path = (ctx.text or "").partition(" ")
+    while word == "until" and not Path(path).exists():  # noqa: ASYNC240 - it takes microseconds
+        yield ctx.delta(".")
+        await asyncio.sleep(0.05)
     try:
         count = await _count(ctx)
     except HostCallError as error:
