@@ -8,6 +8,7 @@ from benchmarks.rounds import Plan
 from benchmarks.scenarios import (
     artifacts,
     cancelling,
+    chaos,
     complete_runs,
     host_calls,
     host_start,
@@ -33,6 +34,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
         "host-calls": host_calls.measure,
         "artifacts": artifacts.measure,
         "host-start": host_start.measure,
+        "chaos": chaos.measure,
         "stores": measure_stores,
     }
 )

@@ -26,9 +26,9 @@ _TELL_SECONDS = 1.0
 _CHUNK_BYTES = 64 * 1024
 # A pipe holds 64 KiB, or at most 1 MiB where a process asked for more.
 _PIPE_CHUNKS = 17
-# What is read of one stream in one period; a flood waits for the next. 160 MiB a second cost the
-# host's loop some hundredths of its time.
-_BUDGET_BYTES = 8 * 1024 * 1024
+# What is read of one stream in one period; a flood waits for the next. 40 MiB a second cost the
+# host's loop two hundredths of its time.
+_BUDGET_BYTES = 2 * 1024 * 1024
 _PERIOD_SECONDS = 0.05
 
 # Colours, cursor movements, window titles: whole sequences go, so that the text stays readable.
@@ -97,7 +97,8 @@ class OutputStream:
         self._facts = {"plugin_id": plugin_id, "stream": name}
         self._plugin_id = plugin_id
         self._budget = budget
-        self._last: deque[str] = deque(maxlen=TAIL_LINES)
+        # As they came, each with how much of it was cut before: they are read only for an error.
+        self._last: deque[tuple[bytes, int]] = deque(maxlen=TAIL_LINES)
         # The line under way, no more of it than is shown, and how much of it was cut.
         self._begun = b""
         self._cut_bytes = 0
@@ -112,11 +113,10 @@ class OutputStream:
         cut_bytes = self._cut_bytes if ended else 0
         for line in logged:
             shown = readable(line, cut_bytes=cut_bytes)
+            self._last.append(_cut(line, cut_bytes))
             cut_bytes = 0
-            self._last.append(shown)
             plugin_log.info("%s: %s", self._plugin_id, shown, extra=self._facts)
-        # Only the end of a flood is worth decoding.
-        self._last.extend(readable(line) for line in omitted[-TAIL_LINES:])
+        self._last.extend(_cut(line, 0) for line in omitted[-TAIL_LINES:])
         self._tell_omitted(self._budget.omitted(now=now))
         self._cut_bytes = (0 if ended else self._cut_bytes) + max(len(rest) - LINE_LIMIT_BYTES, 0)
         self._begun = rest[:LINE_LIMIT_BYTES]
@@ -129,7 +129,7 @@ class OutputStream:
 
     def tail(self) -> str:
         """The end of what was printed, made readable, a line under way included."""
-        lines = [*self._last]
+        lines = [readable(line, cut_bytes=cut_bytes) for line, cut_bytes in self._last]
         if self._begun:
             lines.append(readable(self._begun, cut_bytes=self._cut_bytes))
         size = 0
@@ -145,6 +145,10 @@ class OutputStream:
         if omitted:
             text = "%s: %d lines left out of this log"
             plugin_log.warning(text, self._plugin_id, omitted, extra=self._facts)
+
+
+def _cut(line: bytes, cut_bytes: int) -> tuple[bytes, int]:
+    return line[:LINE_LIMIT_BYTES], cut_bytes + max(len(line) - LINE_LIMIT_BYTES, 0)
 
 
 class PipeReader:
