@@ -50,7 +50,6 @@ class RunnerServer:
         attach: Attach | None = None,
         max_concurrent_runs: int = 0,
     ) -> None:
-        tls = tls or Tls.from_environment()
         self._tls = tls
         self._listen = ""
         if attach is None:

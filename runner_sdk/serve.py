@@ -75,7 +75,7 @@ def serve(
                         runners,
                         manifest=manifest,
                         listen=listen,
-                        tls=tls,
+                        tls=tls or Tls.from_environment(),
                         attach=attach or Attach.from_environment(),
                         max_concurrent_runs=max_concurrent_runs,
                     ),

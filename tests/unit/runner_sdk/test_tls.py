@@ -13,11 +13,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from runmesh.v1 import host_api_pb2
 
 from host_service.certificates.authority import Authority
-from runner_sdk import Manifest, RunContext, Tls, agent_runner
+from runner_sdk import Manifest, RunContext, Tls, agent_runner, serve
 from runner_sdk._server import RunnerServer
 from runner_sdk._tls import Fresh
 from runner_sdk._transport import Channels
 from runner_sdk.errors import ServeError
+from runner_sdk.testing import StandInHost
 
 
 @agent_runner
@@ -84,17 +85,27 @@ def test_the_environment_names_the_files() -> None:
 
 def test_who_only_trusts_a_host_cannot_listen_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNMESH_TLS_HOST_CA", "system")
-    with pytest.raises(ServeError, match="there is no TLS"):
-        RunnerServer([idle], manifest=Manifest.minimal("acme/test"), listen="0.0.0.0:0")
+    with pytest.raises(SystemExit, match="there is no TLS"):
+        serve(idle, manifest=Manifest.minimal("acme/test"), listen="0.0.0.0:0")
 
 
-async def test_a_server_takes_its_certificate_from_the_environment(
+def test_serve_takes_its_certificates_from_the_environment(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tls = _tls(authority, mutual=False)
-    monkeypatch.setenv("RUNMESH_TLS_CERT", str(tls.certificate))
-    monkeypatch.setenv("RUNMESH_TLS_KEY", str(tls.key))
-    async with _serving(None, "0.0.0.0:0") as address:
+    monkeypatch.setenv("RUNMESH_TLS_CERT", str(authority.certificate_file))
+    with pytest.raises(SystemExit, match="tls: certificate and key go together"):
+        serve(idle, manifest=Manifest.minimal("acme/test"), listen="0.0.0.0:0")
+
+
+async def test_a_runner_under_test_has_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNMESH_TLS_CERT", "/nowhere.pem")
+    monkeypatch.setenv("RUNMESH_TLS_KEY", "/nowhere.key")
+    async with StandInHost(idle, manifest=Manifest.minimal("acme/test")) as host:
+        assert (await host.run("hi")).failed is None
+
+
+async def test_a_server_listens_to_others_with_a_certificate(authority: Authority) -> None:
+    async with _serving(_tls(authority, mutual=False), "0.0.0.0:0") as address:
         trusted = grpc.ssl_channel_credentials(authority.certificate_file.read_bytes())
         port = address.rpartition(":")[2]
         async with aio.secure_channel(f"localhost:{port}", trusted) as channel:
