@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from host_service.environments.errors import BuildFailed
-from host_service.supervisor import guardian
+from host_service.supervisor.child import Launch, guarded_command
+from host_service.supervisor.manifest import Limits
 from host_service.supervisor.output import LINE_LIMIT_BYTES, readable
 
 _CHUNK_BYTES = 64 * 1024
@@ -34,11 +34,11 @@ async def run_installer(
     Raises:
         BuildFailed: It could not be started.
     """
+    launch = Launch("installer", tuple(command), folder, environment, Limits())
     status, status_writer = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", guardian.__file__, str(status_writer), "0", "0"),
-            *(str(folder), "installer", *command),
+            *guarded_command(launch, status_fd=status_writer),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

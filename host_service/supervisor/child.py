@@ -243,19 +243,28 @@ class _Pipes:
             self.control = -1
 
 
+def guarded_command(launch: Launch, *, status_fd: int) -> list[str]:
+    """The command that runs something under a guardian, to be started with what `launch` says.
+
+    Args:
+        launch: What to run.
+        status_fd: A descriptor that it inherits, for the guardian's status lines.
+    """
+    return [
+        *(sys.executable, "-I", "-S", guardian.__file__),
+        *(str(status_fd), str(launch.limits.open_files or 0), str(launch.limits.memory_bytes or 0)),
+        *(str(launch.folder), launch.plugin_id, *launch.command),
+    ]
+
+
 def _spawn(launch: Launch) -> _Pipes:
     """Starts a guardian; blocks until its program runs."""
-    limits = launch.limits
     control_reader, control = os.pipe()
     status, status_writer = os.pipe()
     stdout, stdout_writer = os.pipe()
     stderr, stderr_writer = os.pipe()
     theirs = (control_reader, status_writer, stdout_writer, stderr_writer)
-    command = [
-        *(sys.executable, "-I", "-S", guardian.__file__),
-        *(str(status_writer), str(limits.open_files or 0), str(limits.memory_bytes or 0)),
-        *(str(launch.folder), launch.plugin_id, *launch.command),
-    ]
+    command = guarded_command(launch, status_fd=status_writer)
     try:
         process = subprocess.Popen(
             command,
