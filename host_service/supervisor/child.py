@@ -12,6 +12,7 @@ but those above: a process with gRPC in it must never run Python code after a fo
 import asyncio
 import contextlib
 import errno
+import math
 import os
 import signal
 import subprocess
@@ -252,7 +253,12 @@ def guarded_command(launch: Launch, *, status_fd: int) -> list[str]:
     """
     return [
         *(sys.executable, "-I", "-S", guardian.__file__),
-        *(str(status_fd), str(launch.limits.open_files or 0), str(launch.limits.memory_bytes or 0)),
+        *(
+            str(status_fd),
+            str(launch.limits.open_files or 0),
+            str(math.ceil(launch.limits.cpu or 0)),
+        ),
+        str(launch.limits.memory_bytes or 0),
         *(str(launch.folder), launch.plugin_id, *launch.command),
     ]
 

@@ -1,8 +1,8 @@
 """Runs one plugin's process, and leaves nothing of it behind, whatever happens to the host.
 
 A program of its own, started by the host as `python -I -S guardian.py STATUS_FD OPEN_FILES
-MEMORY_BYTES FOLDER PLUGIN COMMAND [ARGUMENT ...]` (0: no limit). It imports little, so that it
-starts in milliseconds, and does nothing but this:
+PROCESSORS MEMORY_BYTES FOLDER PLUGIN COMMAND [ARGUMENT ...]` (0: no limit). It imports little, so
+that it starts in milliseconds, and does nothing but this:
 
     host --pipe on stdin--> guardian --fork--> the plugin's process --> whatever that starts
          <--status pipe---           <--------------- orphans ---------------+
@@ -45,13 +45,13 @@ _LONGEST_KILL_PAUSE_SECONDS = 0.5
 
 def main(arguments: list[str]) -> int:
     """Starts the command, and returns when nothing of it is left."""
-    status_fd, open_files, memory_bytes = (int(each) for each in arguments[1:4])
-    folder, _plugin, *command = arguments[4:]
+    status_fd, open_files, processors, memory_bytes = (int(each) for each in arguments[1:5])
+    folder, _plugin, *command = arguments[5:]
     os.set_inheritable(status_fd, False)  # noqa: FBT003 - its signature
     tell = _teller(status_fd)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     wakeup = _wake_on_signals()
-    process = start(command, folder=folder, open_files=open_files, tell=tell)
+    process = start(command, folder=folder, open_files=open_files, processors=processors, tell=tell)
     if process is None:
         return 1
     tell(f"started {process}")
@@ -60,14 +60,26 @@ def main(arguments: list[str]) -> int:
 
 
 def start(
-    command: list[str], *, folder: str, open_files: int, tell: Callable[[str], None]
+    command: list[str],
+    *,
+    folder: str,
+    open_files: int,
+    processors: int,
+    tell: Callable[[str], None],
 ) -> int | None:
     """Starts the plugin's process in a session of its own; None when that failed, and was told."""
     parent = os.getpid()
     fault_end, child_end = os.pipe()
     child = os.fork()
     if child == 0:
-        _become(command, folder=folder, open_files=open_files, parent=parent, fault_fd=child_end)
+        _become(
+            command,
+            folder=folder,
+            open_files=open_files,
+            processors=processors,
+            parent=parent,
+            fault_fd=child_end,
+        )
     os.close(child_end)
     with os.fdopen(fault_end, "rb") as faults:
         # It ends with the child's exec, which closes the other end.
@@ -80,7 +92,13 @@ def start(
 
 
 def _become(
-    command: list[str], *, folder: str, open_files: int, parent: int, fault_fd: int
+    command: list[str],
+    *,
+    folder: str,
+    open_files: int,
+    processors: int,
+    parent: int,
+    fault_fd: int,
 ) -> NoReturn:
     """Turns this new process into the plugin's; never returns."""
     stage = "setup"
@@ -98,6 +116,9 @@ def _become(
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             least = open_files if hard == resource.RLIM_INFINITY else min(open_files, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (least, least))
+        if processors:
+            stage = "limits"
+            _take_processors(processors)
         stage = "folder"
         os.chdir(folder)
         stage = "command"
@@ -107,6 +128,16 @@ def _become(
         os.write(fault_fd, f"{stage} {number}".encode())
     finally:
         os._exit(127)
+
+
+def _take_processors(count: int) -> None:
+    """Keeps to so many processors; what this process starts inherits it."""
+    if sys.platform != "linux":
+        return
+    mine = sorted(os.sched_getaffinity(0))
+    # Not the same ones for all plugins: where one begins follows from its process.
+    first = os.getpid() % len(mine)
+    os.sched_setaffinity(0, [*mine[first:], *mine[:first]][:count])
 
 
 def _reset_signals() -> None:

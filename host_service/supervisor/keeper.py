@@ -278,8 +278,6 @@ class PluginKeeper:
         manifest = self.manifest
         run = manifest.run
         limits = manifest.limits.within(self._around.policy.limits)
-        if limits.cpu is not None:
-            _log.warning("%s: a limit of processors is not enforced here", manifest.plugin_id)
         python = (str(interpreter.python), "-u", "-m")
         environment = child_environment(
             manifest,

@@ -43,7 +43,7 @@ class Limits:
 
     Attributes:
         open_files: Open descriptors of one process.
-        cpu: Processors' worth of time, such as 1.5.
+        cpu: Processors, such as 2. What it starts has the same ones; a part of one counts as one.
         memory_bytes: Resident size of all its processes together.
     """
 

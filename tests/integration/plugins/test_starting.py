@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import stat
 import sys
 import time
@@ -244,9 +245,14 @@ async def test_plugin_starts_even_where_the_folder_for_temporary_files_has_a_lon
 async def test_limits_of_a_manifest_hold(base: Path, make_mesh: MakeMesh) -> None:
     hungry = "import time; kept = bytearray(80 << 20); print('ate', flush=True); time.sleep(30)"
     write_plugin(base, "files", shell("ulimit -n >&2; exit 1"), limits={"open_files": 77})
+    counting = "import os; raise SystemExit(str(len(os.sched_getaffinity(0))))"
+    write_plugin(base, "half", [sys.executable, "-c", counting], limits={"cpu": 0.5})
+    write_plugin(base, "many", [sys.executable, "-c", counting], limits={"cpu": 1000})
     write_plugin(base, "hungry", [sys.executable, "-c", hungry], limits={"memory": "40MiB"})
     mesh = make_mesh(restart=ONCE)
     await mesh.supervisor.start()
     assert await mesh.supervisor.settled(10)
     assert mesh.instance("files").reason.endswith("\n77")
+    assert mesh.instance("half").reason.endswith("\n1")
+    assert mesh.instance("many").reason.endswith(f"\n{len(os.sched_getaffinity(0))}")
     assert "was killed for using" in mesh.instance("hungry").reason
