@@ -78,6 +78,11 @@ def half_a_contents_list() -> bytes:
     return archive([contents_of(entries), *entries])
 
 
+def backwards(contents: bytes) -> bytes:
+    *head, one, other, _ = contents.split(b"\n")
+    return b"\n".join([*head, other, one, b""])
+
+
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     # Paths.
     "leaves its folder": (lambda: package(Raw("../evil", b"x")), r"'\.\./evil' leaves its folder"),
@@ -112,12 +117,17 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: package(Raw("lib", b"x"), Raw("lib/a", b"y")),
         "would be in one place",
     ),
+    "is folder and file": (
+        lambda: package(Raw("lib/a", b"x"), Raw("lib", b"y")),
+        "would be in one place",
+    ),
     "is in two folders that are one": (
         lambda: package(Raw("lib/a", b"x"), Raw("LIB/b", b"y")),
         "would be in one place",
     ),
     # Links and files of other kinds.
     "is a link out": (lambda: package(link("l", "../../etc/passwd")), "is a link to"),
+    "is a link out and to what is in": (lambda: package(link("l", "../run")), "is a link to"),
     "is an absolute link": (lambda: package(link("l", "/etc/passwd")), "is a link to"),
     "is a link to nothing": (lambda: package(link("l", "nowhere")), "is a link to"),
     "is an empty link": (lambda: package(link("l", "")), "is a link to"),
@@ -126,6 +136,10 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "is a link by a link": (
         lambda: package(Raw("a/b/c"), link("a/up", "b"), link("l", "a/up/../../..")),
         "is a link to",
+    ),
+    "is a link out by a link that stays in": (
+        lambda: package(Raw("a/g"), Raw("b/f"), link("a/up", "../b"), link("l", "a/up/../../run")),
+        r"'l' is a link to 'a/up",
     ),
     "is a link to a link": (lambda: package(link("l", "run"), link("m", "l")), "is a link to"),
     "is behind a link": (
@@ -248,6 +262,14 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "has another kind than listed": (
         lambda: archive([CONTENTS, ENTRIES[0], replace(RUN, mode=REGULAR)]),
         "not the kind of file",
+    ),
+    "has a list in another order": (
+        lambda: archive([replace(CONTENTS, content=backwards(CONTENTS.content)), *ENTRIES]),
+        "is not sorted",
+    ),
+    "has a list with a line too many": (
+        lambda: archive([replace(CONTENTS, content=CONTENTS.content + b"and more"), *ENTRIES]),
+        "is not sorted, or has a line too many",
     ),
     "has no list": (lambda: archive(ENTRIES), "no list of contents"),
     "has its list last": (lambda: archive([*ENTRIES, CONTENTS]), "does not come first"),
