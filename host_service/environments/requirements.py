@@ -7,12 +7,14 @@ no registry has lies as a wheel in the plugin's `wheels/`.
 
 import hashlib
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from host_service.environments.errors import RequirementsInvalid
+from host_service.environments.python_version import allows
 
 REQUIREMENTS_NAME = "requirements.txt"
 PROJECT_NAME = "pyproject.toml"
@@ -148,6 +150,7 @@ class _Reading:
         project = document.get("project", {})
         if not isinstance(project, dict):
             raise RequirementsInvalid(PROJECT_NAME, "project must be a table")
+        _check_python(project.get("requires-python", ""))
         if "dependencies" in (project.get("dynamic") or ()):
             rule = "project.dependencies must be written out here, or in requirements.txt"
             raise RequirementsInvalid(PROJECT_NAME, rule)
@@ -200,6 +203,18 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         if whole:
             yield begun_at, whole
         begun, begun_at = "", 0
+
+
+def _check_python(specifier: object) -> None:
+    place = f"{PROJECT_NAME}: project.requires-python"
+    ours = sys.version_info[:3]
+    try:
+        is_allowed = allows(str(specifier), ours)
+    except ValueError as error:
+        raise RequirementsInvalid(place, str(error)) from error
+    if not is_allowed:
+        told = ".".join(str(part) for part in ours)
+        raise RequirementsInvalid(place, f"must allow the host's Python {told}, got {specifier!r}")
 
 
 def _wheels(folder: Path) -> Sequence[Path]:

@@ -152,6 +152,8 @@ def test_project_says_the_same_as_a_file_of_requirements(tmp_path: Path) -> None
         ("[project]\ndependencies = 1\n", "must be a list"),
         ("[project]\ndependencies = [1]\n", r"project.dependencies\[0\]: must be a requirement"),
         ('[project]\ndependencies = ["-r x.txt"]\n', "must be a requirement"),
+        ('[project]\nrequires-python = ">=3.99"\n', "must allow the host's Python 3.*'>=3.99'"),
+        ('[project]\nrequires-python = "3.11"\n', "'3.11' is no clause"),
         ('[project]\ndependencies = ["a @ file:///x"]\n', r"\[0\]: must be a package's name"),
     ],
 )
