@@ -87,7 +87,10 @@ class HostAccess(_message.Message):
     """Required. Which host. 1 to 255 bytes."""
     address: _builtins.str
     """Required. Where HostAPIService is served, a gRPC target such as `unix:/path` or `127.0.0.1:50051`. For a runner that
-    attached it is what its hello gave as `host_address`; empty where that was empty: the host it attached to.
+    attached it is what its hello gave as `host_address`; empty where that was empty: the host it attached to. Empty for
+    a runner that was dialled: the host knows no address at which that runner could reach it, and no call can be made.
+    Over TCP the host may have TLS: whom a runner trusts, and whether it shows a certificate, are its own settings. A
+    unix socket has none. Over a network without TLS the tokens are not to be sent.
     """
     run_token: _builtins.str
     """Required. Secret. Names the run; dies with it."""
