@@ -141,7 +141,16 @@ async def test_a_host_that_is_gone_is_unavailable() -> None:
     assert type(caught[0]) is errors.HostUnavailable
 
 
-async def test_tokens_are_not_sent_to_another_machine_in_the_clear() -> None:
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("203.0.113.1:50051", "would travel in the clear"),
+        ("", "is to be started with --advertise HOST:PORT"),
+    ],
+)
+async def test_an_address_that_no_call_can_be_made_to_is_told_with_what_to_do(
+    address: str, told: str
+) -> None:
     caught: list[HostCallError] = []
 
     @agent_runner
@@ -152,11 +161,11 @@ async def test_tokens_are_not_sent_to_another_machine_in_the_clear() -> None:
             caught.append(error)
 
     async with serving(tries) as host:
-        host._api_address = "203.0.113.1:50051"
+        host._api_address = address
         await host.run("hi")
 
     assert type(caught[0]) is errors.HostUnavailable
-    assert "would travel in the clear" in caught[0].message
+    assert told in caught[0].message
 
 
 @pytest.mark.parametrize(
