@@ -182,6 +182,7 @@ class Attachment:
             async with asyncio.timeout(_WELCOME_SECONDS):
                 welcome = await stream.greet(self._hello())
             was_welcome = True
+            self._discovery.welcomed(welcome)
             self._stream = stream
             _logger.info(
                 "%s is attached to %s", self._discovery.introduction().plugin_id, welcome.host_id

@@ -20,6 +20,7 @@ from runner_sdk._attach import Attach, Attachment
 from runner_sdk._listen import listen_address, private_files
 from runner_sdk._run import RELOADED, SHUT_DOWN
 from runner_sdk._servicer import DiscoveryServicer, Identity, RunServicer, Served
+from runner_sdk._settings import HostSettings
 from runner_sdk._tls import Tls
 from runner_sdk._transport import Channels, server_options
 from runner_sdk.errors import ManifestError, ServeError
@@ -57,8 +58,12 @@ class RunnerServer:
         self.manifest = manifest_of(runners, manifest)
         served = _match(runners, self.manifest)
         self._channels = Channels(tls.host_credentials() if tls else None)
+        settings = HostSettings()
         self._runs = RunServicer(
-            served=served, max_concurrent_runs=max_concurrent_runs, channels=self._channels
+            served=served,
+            max_concurrent_runs=max_concurrent_runs,
+            channels=self._channels,
+            settings=settings,
         )
         self._discovery = DiscoveryServicer(
             identity=Identity(
@@ -68,6 +73,7 @@ class RunnerServer:
                 max_concurrent_runs=max_concurrent_runs,
             ),
             served=served,
+            settings=settings,
         )
         self._attachment: Attachment | None = None
         if attach is not None:

@@ -17,6 +17,7 @@ from runner_sdk._blocking import Blocking
 from runner_sdk._interruption import Interruption
 from runner_sdk._json import from_json
 from runner_sdk._run import Ending, Run
+from runner_sdk._settings import HostSettings
 from runner_sdk._status import Status, refusal
 from runner_sdk._trace import RunTrace
 from runner_sdk._transport import Channels
@@ -52,10 +53,13 @@ class Identity:
 
 
 class DiscoveryServicer:
-    """Says who is there. It keeps nothing of what a host tells it."""
+    """Says who is there. Of what a host tells it, it keeps the settings for that host's runs."""
 
-    def __init__(self, *, identity: Identity, served: Mapping[str, Served]) -> None:
+    def __init__(
+        self, *, identity: Identity, served: Mapping[str, Served], settings: HostSettings
+    ) -> None:
         self._identity = identity
+        self._settings = settings
         self._manifests = [entry.manifest for _, entry in sorted(served.items())]
 
     async def handshake(
@@ -63,7 +67,13 @@ class DiscoveryServicer:
     ) -> discovery_pb2.HandshakeResponse:
         """Agrees on a protocol version; an empty one says that there is none in common."""
         common = PROTOCOL_VERSION in request.protocol_versions
+        if common:
+            self._settings.take(request)
         return self.introduction(PROTOCOL_VERSION if common else "")
+
+    def welcomed(self, host: discovery_pb2.HandshakeRequest) -> None:
+        """Takes what a host says of itself to a process that has attached."""
+        self._settings.take(host)
 
     @property
     def manifests(self) -> Sequence[RunnerManifest]:
@@ -94,9 +104,15 @@ class RunServicer:
     """Runs runs, as many at once as the process takes, until it drains."""
 
     def __init__(
-        self, *, served: Mapping[str, Served], max_concurrent_runs: int, channels: Channels
+        self,
+        *,
+        served: Mapping[str, Served],
+        max_concurrent_runs: int,
+        channels: Channels,
+        settings: HostSettings,
     ) -> None:
         self._served = served
+        self._settings = settings
         self._max_concurrent_runs = max_concurrent_runs
         self._channels = channels
         self._runs: set[Run] = set()
@@ -257,7 +273,11 @@ class RunServicer:
             timeout_seconds = _seconds(request.timeout)
         trace = RunTrace(metadata)
         run_context = _run_context(
-            request, trace=trace, timeout_seconds=timeout_seconds, channels=self._channels
+            request,
+            trace=trace,
+            timeout_seconds=timeout_seconds,
+            channels=self._channels,
+            settings=self._settings.of(request.host_access.host_id),
         )
         run = Run(
             runner=self._served[request.runner_id].runner,
@@ -287,6 +307,7 @@ def _run_context(
     trace: RunTrace,
     timeout_seconds: float | None,
     channels: Channels,
+    settings: Mapping[str, Any],
 ) -> RunContext:
     deadline = None
     if timeout_seconds is not None:
@@ -295,6 +316,7 @@ def _run_context(
     return RunContext(
         proto=request.context,
         config=_config_of(request.context.config_json),
+        settings=settings,
         host=HostClient(
             access=request.host_access,
             channels=channels,

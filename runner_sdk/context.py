@@ -62,6 +62,8 @@ class RunContext(ResultConstructors):
         proto: The whole of what the host handed over. Most properties here are parts of it.
         config: The agent's configuration, checked against the manifest, defaults filled in.
             Secret fields carry their values. Integers keep all their digits.
+        settings: The plugin's settings, as an operator of the run's host set them; secret ones are
+            texts among them. Empty where nothing is set. Those of when the run started.
         host: Calls to the host, within this run's rights.
         interrupted: True once the run should stop; it can be waited for.
         deadline: When the run must have ended, by this machine's clock. None: no deadline.
@@ -70,6 +72,7 @@ class RunContext(ResultConstructors):
 
     proto: context_pb2.RunContext = field(repr=False)
     config: Mapping[str, Any] = field(repr=False)
+    settings: Mapping[str, Any] = field(repr=False)
     host: HostClient = field(repr=False)
     interrupted: Interruption = field(repr=False)
     deadline: datetime | None

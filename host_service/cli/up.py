@@ -91,7 +91,8 @@ def up(
             metavar="AUTHOR/NAME=ADDRESS",
             envvar="RUNMESH_RUNNER",
             parser=static_runner,
-            help="A runner that somebody else runs; may be repeated. ?ca=FILE&cert=FILE&key=FILE"
+            help="A runner that somebody else runs, at HOST:PORT, unix:/path, or dns:///NAME:PORT"
+            " for a name with many addresses; may be repeated. ?ca=FILE&cert=FILE&key=FILE"
             "&name=NAME may follow.",
         ),
     ] = None,

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -218,6 +219,43 @@ async def test_development_instance_takes_the_runs_of_the_others() -> None:
                 assert {outcome.text for outcome in outcomes} == {"new"}
             await until(host, 1)
             assert (await host.dispatch("old", agent_id="a")).text == "old0 "
+
+
+async def test_settings_that_change_reach_an_attached_runner_once_it_is_idle() -> None:
+    held = asyncio.Event()
+
+    @agent_runner(name="teller")
+    async def teller(ctx: RunContext) -> AsyncIterator[Result]:
+        yield ctx.delta(f"{ctx.settings.get('colour')} ")
+        if ctx.text == "wait":
+            await held.wait()
+            yield ctx.delta(f"still {ctx.settings.get('colour')}")
+
+    async def colour(host: RealHost, name: str) -> None:
+        settings = admin_pb2.PluginSettings(
+            plugin_id="acme/far", settings_json=json.dumps({"colour": name})
+        )
+        await host.admin.Apply(admin_pb2.ApplyRequest(plugins=[settings]), metadata=host.metadata)
+
+    async with RealHost() as host:
+        made = await new_token(host)
+        await colour(host, "red")
+        await host.apply(admin_pb2.Agent(id="a", runner_id="plugin:acme/far/teller"))
+        async with attached(host, teller, token=made.secret) as server:
+            await until(host, 1)
+            run = asyncio.create_task(host.dispatch("wait", agent_id="a"))
+            await eventually(lambda: server.active_runs)
+            await colour(host, "blue")
+            await asyncio.sleep(0.3)
+            assert server.active_runs == 1
+            held.set()
+            # It is not ended with its stream, and has the settings of its start.
+            assert (await run).text == "red still red"
+
+            async def is_blue() -> bool:
+                return (await host.dispatch("hi", agent_id="a")).text == "blue "
+
+            await eventually(is_blue)
 
 
 async def test_revoked_token_ends_its_streams_and_runs_at_once() -> None:
