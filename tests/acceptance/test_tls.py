@@ -28,6 +28,10 @@ from tests.integration.host.calls import Caller, collect, collect_until, message
 from tests.integration.host.host_process import HostProcess
 from tests.integration.host.waiting import eventually
 
+# A host and a runner are started for these tests; building grpcurl, once, takes minutes.
+pytestmark = pytest.mark.timeout(180)
+_building = pytest.mark.timeout(600)
+
 COUNTING = Path(__file__).parents[1] / "integration" / "host" / "runners" / "counting.py"
 CONFIG = """\
 agents:
@@ -155,6 +159,7 @@ def _serial(path: Path) -> int:
     return load_certificates(path)[0].serial_number
 
 
+@_building
 def test_grpcurl_looks_in_with_the_authority_and_a_certificate(
     mesh: Mesh, grpcurl: Grpcurl
 ) -> None:
@@ -169,6 +174,7 @@ def test_grpcurl_looks_in_with_the_authority_and_a_certificate(
     assert "plugin:acme/counting/default" in listed
 
 
+@_building
 @pytest.mark.parametrize("options", [["-plaintext"], ["-insecure"], []])
 def test_who_shows_no_certificate_is_not_let_in(
     mesh: Mesh, grpcurl: Grpcurl, options: list[str]
