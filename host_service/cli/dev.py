@@ -102,7 +102,12 @@ def _develop(host: Target, folder: Path, build: str, ignore: list[str]) -> int:
             try:
                 async with connect(endpoint) as connection:
                     workbench = Workbench(
-                        workplace=Workplace(folder, host.data_folder, way, build),
+                        workplace=Workplace(
+                            folder,
+                            data_folder=host.data_folder,
+                            way_to_host=way,
+                            build_command=build,
+                        ),
                         files=SourceFiles(folder, left_out=ignore),
                         host=HostSide(connection),
                         say=screen.say,

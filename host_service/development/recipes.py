@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from host_service.certificates.files import SYSTEM, DialFiles
@@ -49,21 +48,30 @@ def way_to_host(
     return variables
 
 
-@dataclass(frozen=True, slots=True)
 class Workplace:
     """Where somebody works on a plugin.
 
-    Attributes:
+    Args:
         folder: The plugin's folder.
         data_folder: Where its Python environment and its private folders are.
         way_to_host: The variables by which a process of it finds the host; see `way_to_host`.
-        build_command: Run by the shell before each start; empty: nothing.
+        build_command: Run by the shell before it is started; empty: nothing.
     """
 
-    folder: Path
-    data_folder: Path
-    way_to_host: Mapping[str, str]
-    build_command: str = ""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        data_folder: Path,
+        way_to_host: Mapping[str, str],
+        build_command: str = "",
+    ) -> None:
+        self._folder = folder
+        self._data_folder = data_folder
+        self._way_to_host = way_to_host
+        self._build_command = build_command
+        # One for all the time: it remembers what it has read, such as the SDK's digest.
+        self._shelf = EnvironmentShelf(data_folder)
 
     async def manifest(self) -> PluginManifest:
         """Reads the plugin's manifest.
@@ -71,7 +79,7 @@ class Workplace:
         Raises:
             ManifestInvalid: It breaks rules.
         """
-        return await asyncio.to_thread(read_manifest, self.folder)
+        return await asyncio.to_thread(read_manifest, self._folder)
 
     async def make(self, on_line: Callable[[str], None]) -> None:
         """Runs the build command.
@@ -79,17 +87,17 @@ class Workplace:
         Raises:
             BuildFailed: It failed.
         """
-        if not self.build_command:
+        if not self._build_command:
             return
         status = await run_installer(
-            ("/bin/sh", "-c", self.build_command),
-            folder=self.folder,
+            ("/bin/sh", "-c", self._build_command),
+            folder=self._folder,
             # It is the developer's own command: it sees what it would see in their shell.
             environment=os.environ,
             on_line=on_line,
         )
         if status:
-            raise BuildFailed(f"'{self.build_command}' ended with status {status}")
+            raise BuildFailed(f"'{self._build_command}' ended with status {status}")
 
     async def recipe(
         self, manifest: PluginManifest, token: str, on_line: Callable[[str], None]
@@ -107,21 +115,22 @@ class Workplace:
         environment = child_environment(
             manifest,
             listen="",
-            folders=PrivateFolders.within(self.data_folder / _HOMES, manifest.plugin_id),
+            folders=PrivateFolders.within(self._data_folder / _HOMES, manifest.plugin_id),
             policy=_POLICY,
         )
         del environment["RUNMESH_LISTEN"]
-        environment |= self.way_to_host
+        environment |= self._way_to_host
         environment |= {TOKEN_VARIABLE: token, "RUNMESH_DEVELOPMENT": "1"}
         python = None
         if isinstance(manifest.run, PythonModule):
-            await build(self.folder, self.data_folder, on_line)
+            if not await asyncio.to_thread(self._has_environment):
+                await build(self._folder, self._data_folder, on_line)
             interpreter = await asyncio.to_thread(self._interpreter)
             environment = interpreter.complete(environment)
             python = interpreter.python
         return Recipe(
             plugin_id=manifest.plugin_id,
-            folder=self.folder,
+            folder=self._folder,
             environment=environment,
             limits=manifest.limits,
             python=python,
@@ -146,4 +155,7 @@ class Workplace:
             release()
 
     def _interpreter(self) -> Interpreter:
-        return interpreters_of(EnvironmentShelf(self.data_folder))(self.folder)
+        return interpreters_of(self._shelf)(self._folder)
+
+    def _has_environment(self) -> bool:
+        return self._shelf.find(self._shelf.read(self._folder)).is_ready

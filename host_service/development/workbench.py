@@ -92,12 +92,8 @@ class Workbench:
     async def _attempt(self, sockets: SocketFolder) -> None:
         """Runs the plugin until it is called off, or of no use until something changes."""
         try:
-            manifest = await self._workplace.manifest()
-            token = await self._host.token(manifest.plugin_id)
-            recipe = await self._workplace.recipe(manifest, token, self._say)
             await self._workplace.make(self._say)
-            with self._workplace.held(recipe):
-                await self._keep_running(recipe, sockets)
+            await self._keep_running(sockets)
         except (SupervisorError, EnvironmentProblem) as error:
             self._say(str(error))
         except grpc.aio.AioRpcError as error:
@@ -106,7 +102,7 @@ class Workbench:
             self._say(f"the host refuses: {error.details()}")
         self._say("waiting for a change")
 
-    async def _keep_running(self, recipe: Recipe, sockets: SocketFolder) -> None:
+    async def _keep_running(self, sockets: SocketFolder) -> None:
         """Runs the process, and starts it again when it crashed in the middle of its work.
 
         Raises:
@@ -115,7 +111,9 @@ class Workbench:
         history = CrashHistory(RestartPolicy())
         now = asyncio.get_running_loop().time
         while True:
-            ended, has_attached = await self._run(recipe, sockets)
+            recipe = await self._recipe()
+            with self._workplace.held(recipe):
+                ended, has_attached = await self._run(recipe, sockets)
             if not has_attached:
                 raise PluginFailed(f"its process {ended} before it had attached")
             history.served()
@@ -127,10 +125,15 @@ class Workbench:
             await asyncio.sleep(delay_seconds)
             self._changed_at = None
 
+    async def _recipe(self) -> Recipe:
+        manifest = await self._workplace.manifest()
+        token = await self._host.token(manifest.plugin_id)
+        return await self._workplace.recipe(manifest, token, self._say)
+
     async def _run(self, recipe: Recipe, sockets: SocketFolder) -> tuple[str, bool]:
         """Runs one process to its end; returns how that was, and whether it had attached."""
         began_at = self._changed_at or time.monotonic()
-        known = {each.instance_id for each in await self._host.instances(recipe.plugin_id)}
+        known = await self._known(recipe.plugin_id)
         process = await self._start(recipe, sockets)
         following = asyncio.create_task(self._follow(recipe, sockets, known, began_at))
         relaying = asyncio.create_task(self._relay(process))
@@ -143,6 +146,13 @@ class Workbench:
                 task.cancel()
             await asyncio.gather(following, relaying, return_exceptions=True)
             await process.stop(_STOP_SECONDS)
+
+    async def _known(self, plugin_id: str) -> set[str]:
+        try:
+            return {each.instance_id for each in await self._host.instances(plugin_id)}
+        except grpc.aio.AioRpcError:
+            # It is away, and knows nobody when it comes back.
+            return set()
 
     async def _start(self, recipe: Recipe, sockets: SocketFolder) -> DevelopmentProcess:
         spare = self._spare
