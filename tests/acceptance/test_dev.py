@@ -207,6 +207,10 @@ def test_a_development_instance_takes_the_runs_of_the_others_and_gives_them_back
         dev.process.send_signal(signal.SIGINT)
         assert dev.process.wait(10) == 0
         assert ask(host, "forecast") == "released"
+        tokens = host("runners", "tokens", "--json").json()
+        mine = [each for each in tokens if each["plugin_id"] == "acme/forecast"]
+        assert mine
+        assert all(each["revoked_at"] for each in mine)
     assert processes_of(folder) == []
     listed = host("runners", "list", "--json", "--only", "instances").json()
     assert [each for each in listed if each.get("development")] == []
