@@ -1,7 +1,7 @@
 """`runmesh conformance`: plays the host against a runner, and says what is wrong with it."""
 
 import json as json_module
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,7 @@ from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, Comman
 from host_service.cli.options import DataOption, data_folder, dial_address, is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine, Mapping
 
     from host_service.conformance import Options, Outcome, Report
 
@@ -90,6 +90,10 @@ def conformance(
     list_checks: Annotated[
         bool, typer.Option("--list", help="List the checks, and make none.")
     ] = False,
+    attach: Annotated[
+        bool,
+        typer.Option("--attach", help="Do not dial: let the runner attach, at ADDRESS if given."),
+    ] = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Dial another machine without TLS.")
     ] = False,
@@ -115,7 +119,7 @@ def conformance(
     _check_names(options)
     if list_checks:
         return _list(options, json=json)
-    if (address is None) == (plugin is None):
+    if (address is None) == (plugin is None) and not (attach and plugin is None):
         raise CommandError(
             "conformance needs a runner: give ADDRESS, or --plugin DIR", exit_status=EXIT_USAGE
         )
@@ -126,7 +130,8 @@ def conformance(
             exit_status=EXIT_USAGE,
         )
     on_outcome = (lambda _: None) if json else _print
-    report = _examine(address, plugin, options, on_outcome, data_folder(data))
+    chosen = _Chosen(address, plugin, attach, data_folder(data))
+    report = _examine(chosen, options, on_outcome)
     if junit is not None:
         _write_junit(report, junit)
     if json:
@@ -136,32 +141,54 @@ def conformance(
     return EXIT_DONE if report.passed else EXIT_FAILED
 
 
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Which runner is checked, and how it is reached."""
+
+    address: str | None
+    plugin: Path | None
+    attach: bool
+    data: Path
+
+
 def _examine(
-    address: str | None,
-    plugin: Path | None,
-    options: "Options",
-    on_outcome: "Callable[[Outcome], None]",
-    data: Path,
+    chosen: _Chosen, options: "Options", on_outcome: "Callable[[Outcome], None]"
 ) -> "Report":
     import asyncio
 
-    from host_service.conformance import Unreachable, check_address, check_plugin
-    from host_service.environments import EnvironmentShelf
-    from host_service.environments.interpreters import interpreters_of
+    from host_service.conformance import Unreachable
     from host_service.supervisor import ManifestInvalid, SocketPathTooLong
 
     try:
-        if plugin is not None:
-            find_interpreter = interpreters_of(EnvironmentShelf(data))
-            checking = check_plugin(plugin, options, on_outcome, find_interpreter=find_interpreter)
-            return asyncio.run(checking)
-        return asyncio.run(check_address(address or "", options, on_outcome))
+        return asyncio.run(_checking(chosen, options, on_outcome))
     except Unreachable as error:
         raise CommandError(
             str(error), "start the runner first, or name its folder with --plugin", exit_status=2
         ) from error
     except (ManifestInvalid, SocketPathTooLong) as error:
-        raise CommandError(f"{plugin}: {error}", exit_status=EXIT_USAGE) from error
+        raise CommandError(f"{chosen.plugin}: {error}", exit_status=EXIT_USAGE) from error
+
+
+def _checking(
+    chosen: _Chosen, options: "Options", on_outcome: "Callable[[Outcome], None]"
+) -> "Coroutine[Any, Any, Report]":
+    from host_service import conformance as kit
+    from host_service.environments import EnvironmentShelf
+    from host_service.environments.interpreters import interpreters_of
+
+    if chosen.plugin is not None:
+        check = kit.check_attached_plugin if chosen.attach else kit.check_plugin
+        find_interpreter = interpreters_of(EnvironmentShelf(chosen.data))
+        return check(chosen.plugin, options, on_outcome, find_interpreter=find_interpreter)
+    if chosen.attach:
+        listen = chosen.address or "127.0.0.1:0"
+        return kit.check_attached(listen, options, on_outcome, on_listening=_tell_how_to_attach)
+    return kit.check_address(chosen.address or "", options, on_outcome)
+
+
+def _tell_how_to_attach(environment: "Mapping[str, str]") -> None:
+    words = " ".join(f"{name}={value}" for name, value in environment.items())
+    typer.echo(f"waiting for a runner that is started with {words}", err=True)
 
 
 def _check_names(options: "Options") -> None:

@@ -14,7 +14,12 @@ others made; so a runner that breaks one rule fails one check, whichever input s
 
 from host_service.conformance.checks import CHECKS
 from host_service.conformance.junit import to_junit
-from host_service.conformance.kit import check_address, check_plugin
+from host_service.conformance.kit import (
+    check_address,
+    check_attached,
+    check_attached_plugin,
+    check_plugin,
+)
 from host_service.conformance.options import Options, Patience
 from host_service.conformance.report import Outcome, Report, Verdict
 from host_service.conformance.session import Unreachable
@@ -28,6 +33,8 @@ __all__ = [
     "Unreachable",
     "Verdict",
     "check_address",
+    "check_attached",
+    "check_attached_plugin",
     "check_plugin",
     "to_junit",
 ]

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from host_service.conformance.session import Session
+
+
+class Reach(enum.Enum):
+    """Which runners a check is about."""
+
+    ANY = "any"
+    DIALLED = "the kit calls"
+    ATTACHED = "attached to the kit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +27,7 @@ class Check:
         source: Where the contract says so, such as `run.proto, RunService.Run`.
         run: Looks. Returns a remark for the report, which may be empty.
         needs_process: Whether the kit must have started the runner's process itself.
+        reach: Whether it is about runners that are dialled, that attached, or any.
     """
 
     name: str
@@ -25,3 +35,4 @@ class Check:
     source: str
     run: Callable[[Session], Awaitable[str]]
     needs_process: bool = False
+    reach: Reach = Reach.ANY

@@ -40,7 +40,7 @@ class Holding:
     def __init__(
         self,
         *,
-        start: Callable[..., RecordedRun],
+        start: Callable[..., Awaitable[RecordedRun]],
         must_end: Callable[[RecordedRun], Awaitable[None]],
         new_channel: Callable[[], grpc.aio.Channel],
         slow_config: Callable[[], Mapping[str, Any] | None],
@@ -73,7 +73,7 @@ class Holding:
                 "the runner answers too quickly to be caught at work: name a configuration that "
                 "makes a run last, with --slow-config"
             )
-        run = self._start(
+        run = await self._start(
             way, label, timeout_seconds=timeout_seconds, deadline_seconds=deadline_seconds
         )
         if way is Way.HOST:
@@ -88,14 +88,14 @@ class Holding:
         run.grant.released.set()
         run.reading.set()
 
-    def _start(self, way: Way, label: str, **how: Any) -> RecordedRun:
+    async def _start(self, way: Way, label: str, **how: Any) -> RecordedRun:
         if way is Way.CONFIG:
-            return self._run(label, config=self._slow_config(), **how)
+            return await self._run(label, config=self._slow_config(), **how)
         if way is Way.HOST:
-            return self._run(label, released=False, **how)
+            return await self._run(label, released=False, **how)
         # Of its own connection: what is unread must not hold up others.
         text = long_text(_LONG_BYTES)
-        return self._run(label, text, channel=self._new_channel(), reads=False, **how)
+        return await self._run(label, text, channel=self._new_channel(), reads=False, **how)
 
     async def _find(self) -> Way | None:
         if self._slow_config() is not None:
@@ -109,7 +109,7 @@ class Holding:
             return None
 
     async def _waits_for_host(self) -> bool:
-        run = self._start(Way.HOST, "does it call the host")
+        run = await self._start(Way.HOST, "does it call the host")
         await _until_called(run)
         called = run.grant.calls > 0 and not run.ended.is_set()
         self.release(run)
@@ -117,7 +117,7 @@ class Holding:
         return called
 
     async def _waits_for_reader(self) -> bool:
-        run = self._start(Way.UNREAD, "does it wait for its reader")
+        run = await self._start(Way.UNREAD, "does it wait for its reader")
         await asyncio.sleep(_LOOK_SECONDS)
         self.release(run)
         await self._must_end(run)

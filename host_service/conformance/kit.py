@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from host_service.conformance.check import Check
+from host_service.conformance.attach_bridge import AttachBridge
+from host_service.conformance.check import Check, Reach
 from host_service.conformance.checks import CHECKS
 from host_service.conformance.checks.process import START
 from host_service.conformance.findings import Failed, Skipped
@@ -14,6 +15,7 @@ from host_service.conformance.options import Options
 from host_service.conformance.report import Outcome, Report, Verdict
 from host_service.conformance.runner_process import RunnerProcess
 from host_service.conformance.session import Session, Unreachable
+from host_service.supervisor import SocketFolder
 from host_service.supervisor.errors import PluginFailed
 from host_service.supervisor.interpreter import FindInterpreter, hosts_interpreter
 
@@ -33,7 +35,7 @@ async def check_address(
     Raises:
         Unreachable: Nobody listens there.
     """
-    session = Session(address=address, process=None, options=options or Options())
+    session = Session(address=address, options=options or Options())
     return await _Examination(session, address, on_outcome).make()
 
 
@@ -57,8 +59,54 @@ async def check_plugin(
         SocketPathTooLong: There is no folder for a socket.
     """
     process = RunnerProcess(folder, find_interpreter)
-    session = Session(address="", process=process, options=options or Options())
+    session = Session(process=process, options=options or Options())
     return await _Examination(session, str(folder), on_outcome).make()
+
+
+async def check_attached(
+    listen: str,
+    options: Options | None = None,
+    on_outcome: Listener = lambda _: None,
+    *,
+    on_listening: Callable[[Mapping[str, str]], None],
+) -> Report:
+    """Waits for a runner to attach, and checks it.
+
+    Args:
+        listen: Where runners may attach, `unix:/path` or `127.0.0.1:0`.
+        options: How to check.
+        on_outcome: Told of each outcome when it is there.
+        on_listening: Told the variables that a runner's process needs to attach.
+
+    Raises:
+        Unreachable: None attached.
+        SocketPathTooLong: There is no folder for a socket.
+    """
+    with SocketFolder.create() as sockets:
+        bridge = AttachBridge(f"unix:{sockets.new_path()}")
+        await bridge.start(listen)
+        on_listening(bridge.environment)
+        session = Session(bridge=bridge, options=options or Options())
+        return await _Examination(session, bridge.attach_address, on_outcome).make()
+
+
+async def check_attached_plugin(
+    folder: Path,
+    options: Options | None = None,
+    on_outcome: Listener = lambda _: None,
+    *,
+    find_interpreter: FindInterpreter = hosts_interpreter,
+) -> Report:
+    """Starts the plugin in a folder so that it attaches, checks it, and ends it.
+
+    Args and errors are those of `check_plugin`.
+    """
+    with SocketFolder.create() as sockets:
+        bridge = AttachBridge(f"unix:{sockets.new_path()}")
+        await bridge.start()
+        process = RunnerProcess(folder, find_interpreter, bridge)
+        session = Session(process=process, bridge=bridge, options=options or Options())
+        return await _Examination(session, str(folder), on_outcome).make()
 
 
 class _Examination:
@@ -118,6 +166,12 @@ class _Examination:
             return
         if check.needs_process and self._session.process is None:
             self._tell(_skipped(check, "the kit did not start the process: --plugin", begun))
+            return
+        if check.reach is Reach.ATTACHED and self._session.bridge is None:
+            self._tell(_skipped(check, "the runner is not attached: --attach", begun))
+            return
+        if check.reach is Reach.DIALLED and self._session.bridge is not None:
+            self._tell(_skipped(check, "an attached runner is not called so", begun))
             return
         self._tell(await self._look(check, begun))
 

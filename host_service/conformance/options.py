@@ -14,6 +14,7 @@ class Patience:
 
     Attributes:
         connect_seconds: For an address to be reachable.
+        attach_seconds: For a runner to attach.
         start_seconds: For a process that the kit starts to be ready.
         answer_seconds: For the answer to a call other than `Run`.
         run_seconds: For a run to end.
@@ -23,6 +24,7 @@ class Patience:
     """
 
     connect_seconds: float = 5.0
+    attach_seconds: float = 60.0
     start_seconds: float = 15.0
     answer_seconds: float = 5.0
     run_seconds: float = 15.0

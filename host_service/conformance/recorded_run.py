@@ -113,6 +113,13 @@ class RecordedRun:
             each.message_delta.text for each in results if each.HasField("message_delta")
         )
 
+    async def is_refused(self) -> bool:
+        """Whether it was refused for now, told without reading: the runner has no slot free."""
+        if not self._call.done():
+            return False
+        code = await self._call.code()
+        return code is grpc.StatusCode.RESOURCE_EXHAUSTED and not self.frames
+
     async def end(self, timeout_seconds: float) -> bool:
         """Waits for the stream's end; False: it did not come in time."""
         try:

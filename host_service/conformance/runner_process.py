@@ -7,12 +7,13 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 
+from host_service.conformance.attach_bridge import AttachBridge
 from host_service.registry.channel import open_channel
 from host_service.supervisor import ChildPolicy, PluginManifest, SocketFolder, read_manifest
 from host_service.supervisor.child import Child, Exit, Launch
@@ -38,13 +39,20 @@ class RunnerProcess:
     Args:
         folder: The plugin's folder.
         find_interpreter: Which Python it runs in.
+        bridge: Where it is to attach; None: it is to listen.
 
     Raises:
         ManifestInvalid: Its manifest breaks rules.
         SocketPathTooLong: There is no folder for its socket.
     """
 
-    def __init__(self, folder: Path, find_interpreter: FindInterpreter = hosts_interpreter) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        find_interpreter: FindInterpreter = hosts_interpreter,
+        bridge: AttachBridge | None = None,
+    ) -> None:
+        self._bridge = bridge
         self._find_interpreter = find_interpreter
         self._let_go: Callable[[], None] = lambda: None
         self.manifest: PluginManifest = read_manifest(folder.absolute())
@@ -76,23 +84,28 @@ class RunnerProcess:
         return resident_bytes(self._running().process_id)
 
     async def start(self, timeout_seconds: float) -> None:
-        """Starts it, and returns when it listens.
+        """Starts it, and returns when it listens, or is attached.
 
         Raises:
-            PluginFailed: It could not be started, ended by itself, or does not listen.
+            PluginFailed: It could not be started, ended by itself, or does not come up.
         """
         await self.stop()
         self.starts += 1
         self._address = f"unix:{self._sockets.new_path()}"
+        before = self._bridge.attachments if self._bridge is not None else 0
         interpreter = await asyncio.to_thread(self._interpreter)
         self._let_go = interpreter.hold()
         self._child = await Child.start(self._launch(interpreter))
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self._until_listening(self._child)
+                if self._bridge is None:
+                    await self._until_listening(self._child)
+                else:
+                    await self._unless_ended(self._child, self._bridge.attached(None, after=before))
         except TimeoutError as error:
+            missed = "listen on RUNMESH_LISTEN" if self._bridge is None else "attach"
             raise PluginFailed(
-                f"it did not listen on RUNMESH_LISTEN in {timeout_seconds:g} s; {self._said()}"
+                f"it did not {missed} in {timeout_seconds:g} s; {self._said()}"
             ) from error
 
     async def _until_listening(self, child: Child) -> None:
@@ -102,12 +115,17 @@ class RunnerProcess:
                 raise PluginFailed(f"its process {child.ended.result()}; {self._said()}")
             await asyncio.sleep(_LOOK_SECONDS)
         async with open_channel(self._address) as channel:
-            connecting = asyncio.create_task(channel.channel_ready())
-            waiting: set[asyncio.Future[Any]] = {connecting, child.ended}
+            await self._unless_ended(child, channel.channel_ready())
+
+    async def _unless_ended(self, child: Child, wanted: Coroutine[Any, Any, object]) -> None:
+        waited_for = asyncio.create_task(wanted)
+        waiting: set[asyncio.Future[Any]] = {waited_for, child.ended}
+        try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            connecting.cancel()
-            if child.ended.done():
-                raise PluginFailed(f"its process {child.ended.result()}; {self._said()}")
+        finally:
+            waited_for.cancel()
+        if child.ended.done():
+            raise PluginFailed(f"its process {child.ended.result()}; {self._said()}")
 
     def _said(self) -> str:
         output = self.output.strip()
@@ -130,6 +148,7 @@ class RunnerProcess:
             await self._child.stop(_STOP_SECONDS)
             self._child = None
         self._let_go()
+        self._let_go = lambda: None
 
     async def close(self) -> None:
         """Ends it, and removes its private folders."""
@@ -167,6 +186,8 @@ class RunnerProcess:
         environment = child_environment(
             self.manifest, listen=self._address, folders=self._folders, policy=policy
         )
+        if self._bridge is not None:
+            environment = {**environment, **self._bridge.environment}
         return Launch(
             plugin_id=self.manifest.plugin_id,
             command=(*python, run.module) if isinstance(run, PythonModule) else run.words,

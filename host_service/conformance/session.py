@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from runmesh.v1 import (
     run_pb2_grpc,
 )
 
+from host_service.conformance.attach_bridge import AttachBridge
 from host_service.conformance.findings import Failed, Skipped
 from host_service.conformance.holding import Holding
 from host_service.conformance.host_api import HostCall, KitHost
@@ -53,6 +55,7 @@ class Session:
     Args:
         address: Where it listens; empty where the kit starts it.
         process: Its process, where the kit starts it.
+        bridge: Where it attaches, where it does.
         options: How to check.
 
     Attributes:
@@ -63,10 +66,18 @@ class Session:
         holding: Holds runs up.
     """
 
-    def __init__(self, *, address: str, process: RunnerProcess | None, options: Options) -> None:
+    def __init__(
+        self,
+        *,
+        options: Options,
+        address: str = "",
+        process: RunnerProcess | None = None,
+        bridge: AttachBridge | None = None,
+    ) -> None:
         self.options = options
         self.patience = options.patience
         self.process = process
+        self.bridge = bridge
         self.calls: list[HostCall] = []
         self.runs: list[RecordedRun] = []
         self.introduction: discovery_pb2.HandshakeResponse | None = None
@@ -77,7 +88,7 @@ class Session:
         self._sockets: SocketFolder | None = None
         self._numbers = itertools.count(1)
         self.holding = Holding(
-            start=self.start,
+            start=self.begin,
             must_end=self.must_end,
             new_channel=self.new_channel,
             slow_config=lambda: self.slow_config,
@@ -86,6 +97,8 @@ class Session:
     @property
     def address(self) -> str:
         """Where the runner listens."""
+        if self.bridge is not None:
+            return self.bridge.address
         return self.process.address if self.process is not None else self._address
 
     @property
@@ -108,8 +121,7 @@ class Session:
             Unreachable: Nobody listens at the address.
         """
         await self._serve_hosts()
-        if self.process is not None:
-            await self.process.start(self.patience.start_seconds)
+        await self._bring_up()
         await self._connect(self.patience.connect_seconds)
         await self._meet()
 
@@ -122,6 +134,8 @@ class Session:
             self._sockets.close()
         if self.process is not None:
             await self.process.close()
+        if self.bridge is not None:
+            await self.bridge.close()
 
     async def is_reachable(self) -> bool:
         """Whether the process still runs, and takes calls; slow or strange answers will do."""
@@ -147,14 +161,24 @@ class Session:
         for channel in self._channels:
             await channel.close()
         self._channels.clear()
+        await self._bring_up()
+        await self._connect(self.patience.connect_seconds)
+
+    async def _bring_up(self) -> None:
+        """Starts the process, where that is the kit's, or waits for a runner to attach."""
         if self.process is not None:
             await self.process.start(self.patience.start_seconds)
-        await self._connect(self.patience.connect_seconds)
+        elif self.bridge is not None:
+            seconds = self.patience.attach_seconds
+            if await self.bridge.attached(seconds) is None:
+                raise Unreachable(
+                    f"no runner attached to {self.bridge.attach_address} in {seconds:g} s"
+                )
 
     async def _serve_hosts(self) -> None:
         first, second = self.hosts
         await first.start("127.0.0.1:0")
-        if self.process is not None or self._address.startswith("unix:"):
+        if self.address.startswith("unix:") or self.process is not None:
             self._sockets = SocketFolder.create()
             await second.start(f"unix:{self._sockets.new_path()}")
         else:
@@ -345,19 +369,28 @@ class Session:
         self.runs.append(run)
         return run
 
-    async def run(self, label: str, text: str | None = "Hello, runner.", **how: Any) -> RecordedRun:
-        """Makes a run and returns when it has ended as a run must; Failed where it does not."""
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + self.patience.stop_seconds
+    async def begin(
+        self, label: str, text: str | None = "Hello, runner.", **how: Any
+    ) -> RecordedRun:
+        """Starts a run as `start` does; once more where the slots of earlier runs are not free yet.
+
+        A run that was cancelled is over in the runner a moment later.
+        """
+        give_up_at = time.monotonic() + self.patience.stop_seconds
         while True:
             run = self.start(label, text, **how)
-            await self.must_end(run)
-            # A slot may be free a moment later than the end of the run before it.
-            busy = run.status is grpc.StatusCode.RESOURCE_EXHAUSTED and not run.frames
-            if not busy or not self.limit or loop.time() > give_up_at:
-                break
+            if not self.limit:
+                return run
+            await run.end(_RETRY_SECONDS)
+            if not await run.is_refused() or time.monotonic() > give_up_at:
+                return run
+            await run.close()
             self.runs.remove(run)
-            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def run(self, label: str, text: str | None = "Hello, runner.", **how: Any) -> RecordedRun:
+        """Makes a run and returns when it has ended as a run must; Failed where it does not."""
+        run = await self.begin(label, text, **how)
+        await self.must_end(run)
         must_be_well(run)
         return run
 

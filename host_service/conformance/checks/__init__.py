@@ -4,6 +4,7 @@ from typing import Final
 
 from host_service.conformance.check import Check
 from host_service.conformance.checks import (
+    attachment,
     deadlines,
     handshake,
     health,
@@ -29,5 +30,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     *deadlines.CHECKS,
     *results.CHECKS,
     *hosts.TOKEN_CHECKS,
+    *attachment.CHECKS,
     *process.CHECKS,
 )

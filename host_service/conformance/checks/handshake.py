@@ -7,7 +7,7 @@ from typing import Final
 
 from runmesh.v1 import discovery_pb2
 
-from host_service.conformance.check import Check
+from host_service.conformance.check import Check, Reach
 from host_service.conformance.findings import Failed, Skipped
 from host_service.conformance.requests import add_unknown_fields
 from host_service.conformance.session import Session
@@ -188,29 +188,34 @@ CHECKS: Final = (
         "The runner picks a version that both speak.",
         "discovery.proto, HandshakeResponse.protocol_version",
         _picks_version,
+        reach=Reach.DIALLED,
     ),
     Check(
         "handshake.no-common-version",
         "Without a common version the answer's is empty, and nothing else is disturbed.",
         _DISCOVERY,
         _no_common_version,
+        reach=Reach.DIALLED,
     ),
     Check(
         "handshake.repeated",
         "A handshake may be repeated by any host at any time, and is answered alike.",
         _DISCOVERY,
         _repeated,
+        reach=Reach.DIALLED,
     ),
     Check(
         "handshake.settings",
         "A handshake has no lasting effect, whatever settings it carries.",
         _DISCOVERY,
         _settings,
+        reach=Reach.DIALLED,
     ),
     Check(
         "handshake.tolerates",
         "Unknown fields are ignored, and optional ones may be absent.",
         "types.proto, the rules that hold everywhere",
         _unknown_fields,
+        reach=Reach.DIALLED,
     ),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Final
 
 import grpc
@@ -12,7 +11,7 @@ from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from host_service.conformance.check import Check
+from host_service.conformance.check import Check, Reach
 from host_service.conformance.findings import Failed
 from host_service.conformance.samples import long_text
 from host_service.conformance.session import Session, told
@@ -41,7 +40,9 @@ async def _busy(session: Session) -> str:
     if await holding.way() is not None:
         runs = await asyncio.gather(*(holding.hold(f"busy {at}") for at in range(count)))
     else:
-        runs = [session.start(f"busy {at}", long_text(_BUSY_BYTES)) for at in range(count)]
+        runs = await asyncio.gather(
+            *(session.begin(f"busy {at}", long_text(_BUSY_BYTES)) for at in range(count))
+        )
     try:
         for _ in range(_LOOKS):
             status = await session.health(session.patience.health_seconds)
@@ -115,19 +116,14 @@ async def _described(session: Session, package: str) -> None:
 async def _reflect(
     session: Session, package: str, request: reflection_pb2.ServerReflectionRequest
 ) -> reflection_pb2.ServerReflectionResponse:
-    # Both versions are the same on the wire, under two names.
-    method = session.channel.stream_stream(
+    # Both versions are the same on the wire, under two names; and a stream of one request is one
+    # request, whose sending cannot come in the way of a server that refuses the call.
+    method = session.channel.unary_stream(
         f"/{package}.ServerReflection/ServerReflectionInfo",
         request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
         response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
     )
-    call = method(timeout=session.patience.answer_seconds)
-    # A server without the service may have ended the call by then; reading tells how.
-    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        await call.write(request)
-        await call.done_writing()
-    answer = await call.read()
-    if isinstance(answer, reflection_pb2.ServerReflectionResponse):
+    async for answer in method(request, timeout=session.patience.answer_seconds):
         return answer
     return reflection_pb2.ServerReflectionResponse()
 
@@ -142,14 +138,20 @@ CHECKS: Final = (
         "The standard health check says SERVING.",
         "discovery.proto, DiscoveryService",
         _serving,
+        reach=Reach.DIALLED,
     ),
     Check(
-        "health.busy", "Being busy is not being ill.", "discovery.proto, DiscoveryService", _busy
+        "health.busy",
+        "Being busy is not being ill.",
+        "discovery.proto, DiscoveryService",
+        _busy,
+        reach=Reach.DIALLED,
     ),
     Check(
         "reflection.describes",
         "Server reflection lists and describes the services.",
         "discovery.proto, DiscoveryService",
         _reflection,
+        reach=Reach.DIALLED,
     ),
 )

@@ -91,7 +91,7 @@ async def _later_numbers(session: Session) -> str:
 async def _echo(session: Session) -> str:
     if not session.is_echo:
         raise Skipped("the runner is not known to echo: --echo says that it does")
-    texts = {**TEXTS, "one long line": long_line(_LONG_LINE_BYTES), "long": long_text(400_000)}
+    texts = {**TEXTS, "one long line": long_line(_LONG_LINE_BYTES), "long": long_text(100_000)}
     runs = await session.run_all(
         {"label": f"echo: {name}", "text": text} for name, text in texts.items()
     )

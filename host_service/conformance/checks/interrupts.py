@@ -8,7 +8,7 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from host_service.conformance.check import Check
+from host_service.conformance.check import Check, Reach
 from host_service.conformance.findings import Failed, Skipped
 from host_service.conformance.holding import Way
 from host_service.conformance.session import Session, told
@@ -149,5 +149,6 @@ CHECKS: Final = (
         "Without the capability Interrupt is UNIMPLEMENTED.",
         _INTERRUPT,
         _without_capability,
+        reach=Reach.DIALLED,
     ),
 )

@@ -17,7 +17,7 @@ from host_service.conformance.session import Session, must_be_well, told
 _MANY = 32
 # To hold more than this many runs would take longer than everything else.
 _MOST_HELD = 64
-_LONG_BYTES = 1_000_000
+_LONG_BYTES = 500_000
 _PAUSE_SECONDS = 1.0
 # One run's input, a few copies of it, and what an allocator keeps.
 _GROWTH_BYTES = 128 * 1024 * 1024
@@ -25,7 +25,9 @@ _GROWTH_BYTES = 128 * 1024 * 1024
 
 async def _at_once(session: Session) -> str:
     count = min(session.limit or _MANY, _MANY)
-    runs = [session.start("many at once", f"This is number {at}.") for at in range(count)]
+    runs = await asyncio.gather(
+        *(session.begin("many at once", f"This is number {at}.") for at in range(count))
+    )
     for run in runs:
         await session.must_end(run)
         must_be_well(run)
@@ -76,7 +78,7 @@ async def _limit(session: Session) -> str:
 async def _slow_reader(session: Session) -> str:
     process = session.process
     before = process.memory_bytes if process is not None else 0
-    run = session.start(
+    run = await session.begin(
         "a slow reader", long_text(_LONG_BYTES), channel=session.new_channel(), reads=False
     )
     await asyncio.sleep(_PAUSE_SECONDS)

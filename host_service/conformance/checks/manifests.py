@@ -7,7 +7,7 @@ from typing import Final
 
 from runmesh.v1 import discovery_pb2
 
-from host_service.conformance.check import Check
+from host_service.conformance.check import Check, Reach
 from host_service.conformance.findings import Failed
 from host_service.conformance.requests import add_unknown_fields
 from host_service.conformance.session import Session
@@ -92,11 +92,13 @@ CHECKS: Final = (
         "What only a host may set is left alone.",
         "discovery.proto, ListRunnersResponse",
         _set_by_host,
+        reach=Reach.DIALLED,
     ),
     Check(
         "manifests.repeated",
         "ListRunners has no side effect and may be repeated.",
         _SOURCE,
         _no_side_effect,
+        reach=Reach.DIALLED,
     ),
 )

@@ -32,7 +32,7 @@ COMMANDS = {
     "list": {"--json", "--data"},
     "conformance": {
         *("ADDRESS", "--plugin", "--runner", "--expect", "--config", "--slow-config", "--echo"),
-        *("--only", "--skip", "--junit", "--json", "--list", "--insecure"),
+        *("--only", "--skip", "--junit", "--json", "--list", "--insecure", "--attach"),
     },
     "apply": {"--file", "--dry-run", "--json", "--data", "--address"},
     "runs list": {
