@@ -2,7 +2,7 @@
 
 start --> serving --> over --> pause --> start ...
   |         |                    |
-  |         +-- another is asked for --> start beside it --> serving: the one before finishes its
+  |         +-- another is needed ----> start beside it --> serving: the one before finishes its
   |                                        |                 runs and is ended
   |                                        +-- failed: listed with why; the one before serves on
   +-- failed ---------------> pause, or held until a file of the plugin changes or somebody asks
@@ -13,6 +13,7 @@ import contextlib
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from host_service.registry import (
@@ -181,14 +182,15 @@ class PluginKeeper:
                 self._registry.remove(process.instance)
 
     async def _while_serving(self, process: PluginProcess, *, files: bool) -> Exception | None:
-        """Waits for the end of the process, and returns why; or until another is asked for: None.
+        """Waits for the end of the process, and returns why; or until another is needed: None.
 
         Args:
             process: The process that serves.
             files: Whether a file of the plugin that changes asks for another, too.
         """
         changes = (self._file_changed(),) if files else ()
-        await _first_of(process.is_over(), self._again.wait(), *changes)
+        silence = self._silent_for_long(process.instance)
+        await _first_of(process.is_over(), self._again.wait(), silence, *changes)
         if not process.over.done():
             return None
         self._serving = None
@@ -197,6 +199,20 @@ class PluginKeeper:
         if replacement is not None:
             self._registry.remove(replacement)
         return process.over.result()
+
+    async def _silent_for_long(self, instance: Instance) -> None:
+        """Returns when an instance has not answered for long."""
+        long_seconds = self._around.restart.silence_seconds
+        # Not at once, even if it is silent: a replacement may just have failed.
+        await asyncio.sleep(long_seconds)
+        while True:
+            silent_seconds = (datetime.now(UTC) - instance.since).total_seconds()
+            is_silent = instance.state is InstanceState.UNHEALTHY
+            # One after the other: those that are busy for minutes must not become many.
+            if is_silent and silent_seconds >= long_seconds and not self._leaving:
+                _log.warning("%s does not answer: another is started", instance.plugin_id)
+                return
+            await asyncio.sleep(min(_CHANGE_LOOK_SECONDS, long_seconds))
 
     async def _unless_asked(self, wanted: Coroutine[None, None, object]) -> None:
         """Awaits something, but no longer than until another process is asked for.

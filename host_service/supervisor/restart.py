@@ -14,6 +14,8 @@ class RestartPolicy:
         stop_grace_seconds: What it gets to end by itself.
         drain_seconds: What a process that was replaced gets to finish the runs it has: as long as a
             run of an agent may take unless the agent says otherwise.
+        silence_seconds: A process that did not answer its health check for so long is replaced: it
+            may be frozen. If it was only busy, it finishes its runs as any that is replaced.
         first_delay_seconds: Before the first restart; doubled for each further crash.
         longest_delay_seconds: No restart waits longer.
         crashes: So many within the window, or so many failed starts in a row, and it is held.
@@ -23,6 +25,7 @@ class RestartPolicy:
     ready_timeout_seconds: float = 15.0
     stop_grace_seconds: float = 5.0
     drain_seconds: float = 300.0
+    silence_seconds: float = 30.0
     first_delay_seconds: float = 0.5
     longest_delay_seconds: float = 30.0
     crashes: int = 5

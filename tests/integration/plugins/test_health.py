@@ -11,7 +11,9 @@ import pytest
 from runmesh.v1 import context_pb2, run_pb2
 
 from host_service.registry import HealthPace, Instance, InstanceState
+from host_service.supervisor import RestartPolicy
 from tests.integration.plugins.mesh import Mesh, bare, write_plugin
+from tests.integration.plugins.processes import eventually, is_alive
 
 MakeMesh = Callable[..., Mesh]
 
@@ -19,10 +21,14 @@ PACE = HealthPace(interval_seconds=1.0, timeout_seconds=0.4)
 
 
 async def start(
-    base: Path, make_mesh: MakeMesh, *wrongs: str, pace: HealthPace = PACE
+    base: Path,
+    make_mesh: MakeMesh,
+    *wrongs: str,
+    pace: HealthPace = PACE,
+    restart: RestartPolicy | None = None,
 ) -> tuple[Mesh, Instance, int]:
     write_plugin(base, "desk", bare(*wrongs))
-    mesh = make_mesh(health=pace)
+    mesh = make_mesh(health=pace, restart=restart)
     await mesh.supervisor.start()
     instance = await mesh.until("desk", InstanceState.SERVING)
     assert instance.process_id is not None
@@ -55,6 +61,35 @@ async def test_run_on_a_silent_instance_goes_on(base: Path, make_mesh: MakeMesh)
     async with asyncio.timeout(5):
         assert await call.read() is grpc.aio.EOF
     instance.release()
+
+
+async def test_process_that_stays_silent_is_replaced_and_what_it_has_may_end(
+    base: Path, make_mesh: MakeMesh
+) -> None:
+    policy = RestartPolicy(silence_seconds=1.0)
+    mesh, old, process = await start(base, make_mesh, "run_seconds=0.1", restart=policy)
+    old.acquire()
+    call = old.run_stub.Run(run_pb2.RunRequest(context=context_pb2.RunContext(run_id="r")))
+    await call.read()
+    os.kill(process, signal.SIGSTOP)
+    new = await mesh.until("desk", lambda each: each.takes_runs and each is not old)
+    assert mesh.registry.pick("plugin:acme/desk/default") is new
+    # It was only busy for a while.
+    os.kill(process, signal.SIGCONT)
+    async with asyncio.timeout(5):
+        assert await call.read() is grpc.aio.EOF
+    old.release()
+    await eventually(lambda: mesh.registry.instances() == (new,) and not is_alive(process))
+
+
+async def test_process_that_is_frozen_for_good_is_ended(base: Path, make_mesh: MakeMesh) -> None:
+    policy = RestartPolicy(silence_seconds=1.0, drain_seconds=0.5, stop_grace_seconds=0.5)
+    mesh, old, process = await start(base, make_mesh, restart=policy)
+    old.acquire()
+    os.kill(process, signal.SIGSTOP)
+    new = await mesh.until("desk", lambda each: each.takes_runs and each is not old)
+    await eventually(lambda: mesh.registry.instances() == (new,) and not is_alive(process))
+    assert old.lost.is_set()
 
 
 async def test_instance_that_is_only_busy_is_not_taken_for_ill(
