@@ -95,7 +95,12 @@ class AttachGrants:
 
     def note_use(self, token_id: str) -> None:
         """Write down that a runner has attached with a token; nobody waits for it."""
-        self._tokens.mark_used(token_id, self._clock()).add_done_callback(_note_failure)
+        try:
+            noted = self._tokens.mark_used(token_id, self._clock())
+        except StoreError as error:
+            _log.warning("the use of an attach token could not be written down: %s", error)
+        else:
+            noted.add_done_callback(_note_failure)
 
     def seconds_left(self, record: AttachTokenRecord) -> float:
         """Return how long a token still works."""

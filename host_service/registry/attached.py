@@ -89,10 +89,15 @@ class Attached:
 
     async def interrupt(self, request: run_pb2.InterruptRequest) -> None:
         """Ask for a run's end; return when the runner has answered, or is lost."""
+        if self._lost_by is not None:
+            return
         answered = self._asked.setdefault(request.run_id, asyncio.Event())
         self.say(attach_pb2.AttachResponse(interrupt=request))
-        if self._lost_by is None:
+        try:
             await answered.wait()
+        finally:
+            if self._asked.get(request.run_id) is answered:
+                del self._asked[request.run_id]
 
     # What the stream brings and takes.
 

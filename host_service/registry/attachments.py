@@ -40,7 +40,7 @@ Write = Callable[[attach_pb2.AttachResponse], Awaitable[None]]
 # A message that the transport does not take within this time is for somebody who reads no more.
 _WRITE_SECONDS = 30.0
 # A token that is revoked by another host is noticed within this time.
-_LOOK_SECONDS = 10.0
+_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
