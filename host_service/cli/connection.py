@@ -19,7 +19,13 @@ from host_service.cli.certificate_folder import authority_of
 from host_service.cli.failures import CommandError
 from host_service.cli.options import Target, is_loopback
 from host_service.cli.refusals import decode, explain
-from host_service.cli.running_host import RunningHost, find_host, no_host, operator_key
+from host_service.cli.running_host import (
+    RunningHost,
+    find_host,
+    no_host,
+    operator_key,
+    read_host_file,
+)
 from host_service.cli.tls_trouble import tls_trouble
 
 Result = TypeVar("Result")
@@ -134,11 +140,20 @@ def failure(
     if refusal.from_host or error.code() is not grpc.StatusCode.UNAVAILABLE:
         return explain(refusal, advice)
     if target.address is None:
-        return no_host(target.data_folder)
+        return _trouble_on(target) or no_host(target.data_folder)
     trouble = tls_trouble(target.address, _over_tcp(target))
     if trouble is not None:
         return trouble
     return CommandError(f"no host answers at {target.address}", refusal.message.split(": ")[-1])
+
+
+def _trouble_on(target: Target) -> CommandError | None:
+    """Why the host on a data folder could not be reached over TCP, as far as TLS goes."""
+    host = read_host_file(target.data_folder)
+    address = host.address() if host else None
+    if host is None or address is None or address.startswith("unix:"):
+        return None
+    return tls_trouble(address, target.tls or _tls_of(host, target.data_folder))
 
 
 def _over_tcp(target: Target) -> DialFiles | None:

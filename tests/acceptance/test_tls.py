@@ -325,6 +325,10 @@ def test_the_data_folder_says_enough_without_the_socket_too(mesh: Mesh, tmp_path
     ran = CommandLine(folder)("agents", "list")
     assert ran.status == 0, ran.err
     assert "counting" in ran.out
+    # And what is wrong, where it says too little.
+    (folder / "certs").unlink()
+    told = CommandLine(folder)("agents", "list").error_line()
+    assert "is not signed by an authority that this machine trusts" in told
 
 
 def _line(mesh: Mesh, tmp_path: Path, *options: str, address: str = "") -> str:
