@@ -108,3 +108,22 @@ async def test_a_sender_that_was_cancelled_leaves_nothing_behind() -> None:
     outbox.put(b"kept")
 
     assert await outbox.take() == b"kept"
+
+
+async def test_as_many_pieces_are_taken_as_are_allowed_and_the_rest_stays_in_order() -> None:
+    outbox = Outbox()
+    for number in range(5):
+        outbox.put(bytes([number]))
+    assert await outbox.take_pieces(2) == [b"\x00", b"\x01"]
+    assert await outbox.take_pieces(9, most_bytes=2) == [b"\x02", b"\x03"]
+    outbox.close()
+    assert await outbox.take_pieces(9) == [b"\x04"]
+    assert await outbox.take_pieces(9) == []
+
+
+async def test_piece_larger_than_is_allowed_goes_alone() -> None:
+    outbox = Outbox()
+    outbox.put(b"large" * 10)
+    outbox.put(b"x")
+    assert await outbox.take_pieces(9, most_bytes=4) == [b"large" * 10]
+    assert await outbox.take_pieces(9, most_bytes=4) == [b"x"]
