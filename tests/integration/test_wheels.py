@@ -137,3 +137,10 @@ def test_installed_host_builds_the_environment_of_a_plugin_without_a_network(
     (carried,) = (installed / "host_service" / "shipped_wheels").iterdir()
     (given,) = (tmp_path / "data" / "environments" / "wheels").glob("sdk-*/*.whl")
     assert given.read_bytes() == carried.read_bytes()
+
+
+def test_plugins_can_be_made_from_the_wheel(installed: Path) -> None:
+    ran = _run_python(installed, "-m", "host_service", "init", "weather", "--author", "acme")
+    assert ran.returncode == 0, ran.stderr
+    assert (installed / "weather" / "manifest.yaml").is_file()
+    assert (installed / "weather" / ".gitignore").is_file()
