@@ -83,7 +83,7 @@ class HandshakeRequest(_message.Message):
     host_version: _builtins.str
     """Required. The host's version. 1 to 64 bytes."""
     settings_json: _builtins.str
-    """Optional. The plugin's settings as an operator set them, a JSON object. Absent: none."""
+    """Optional. The plugin's settings as an operator of this host set them, a JSON object, for runs of this host. Absent: none."""
     @_builtins.property
     def protocol_versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Required. Protocol versions it speaks, best first: `1`."""

@@ -58,9 +58,10 @@ class DiscoveryServiceServicer:
     """
 
     def Handshake(self, request, context):
-        """Says who is there and agrees on a protocol version. It has no lasting effect and may be repeated at any time, by any
-        host. Called by hosts on runners, without credentials. A runner that has no version in common answers with an empty
-        `protocol_version`; it is then listed as incompatible and never called.
+        """Says who is there and agrees on a protocol version. It has no lasting effect but on the host's own later runs, which go
+        by the settings that it handed over last, and may be repeated at any time, by any host. Called by hosts on runners,
+        without credentials. A runner that has no version in common answers with an empty `protocol_version`; it is then listed
+        as incompatible and never called.
         Errors: UNAVAILABLE while the process is starting; UNIMPLEMENTED on a host, which dials and is not dialled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -20,9 +20,10 @@ class DiscoveryServiceStub:
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Handshake: _aio.UnaryUnaryMultiCallable[_discovery_pb2.HandshakeRequest, _discovery_pb2.HandshakeResponse]
-    """Says who is there and agrees on a protocol version. It has no lasting effect and may be repeated at any time, by any
-    host. Called by hosts on runners, without credentials. A runner that has no version in common answers with an empty
-    `protocol_version`; it is then listed as incompatible and never called.
+    """Says who is there and agrees on a protocol version. It has no lasting effect but on the host's own later runs, which go
+    by the settings that it handed over last, and may be repeated at any time, by any host. Called by hosts on runners,
+    without credentials. A runner that has no version in common answers with an empty `protocol_version`; it is then listed
+    as incompatible and never called.
     Errors: UNAVAILABLE while the process is starting; UNIMPLEMENTED on a host, which dials and is not dialled.
     """
     ListRunners: _aio.UnaryUnaryMultiCallable[_discovery_pb2.ListRunnersRequest, _discovery_pb2.ListRunnersResponse]
@@ -44,9 +45,10 @@ class DiscoveryServiceServicer:
         request: _discovery_pb2.HandshakeRequest,
         context: _aio.ServicerContext[_discovery_pb2.HandshakeRequest, _abc.Awaitable[_discovery_pb2.HandshakeResponse]],
     ) -> _abc.Awaitable[_discovery_pb2.HandshakeResponse]:
-        """Says who is there and agrees on a protocol version. It has no lasting effect and may be repeated at any time, by any
-        host. Called by hosts on runners, without credentials. A runner that has no version in common answers with an empty
-        `protocol_version`; it is then listed as incompatible and never called.
+        """Says who is there and agrees on a protocol version. It has no lasting effect but on the host's own later runs, which go
+        by the settings that it handed over last, and may be repeated at any time, by any host. Called by hosts on runners,
+        without credentials. A runner that has no version in common answers with an empty `protocol_version`; it is then listed
+        as incompatible and never called.
         Errors: UNAVAILABLE while the process is starting; UNIMPLEMENTED on a host, which dials and is not dialled.
         """
 
