@@ -13,6 +13,8 @@ from runmesh.admin.v1.admin_pb2_grpc import AdminServiceStub
 from runmesh.v1.discovery_pb2_grpc import DiscoveryServiceStub
 
 from host_service.development import HostSide
+from runner_sdk import Attach, Manifest, Result, RunContext, agent_runner
+from runner_sdk.testing import RunnerServer
 from tests.integration.host.attached import AttachedRunner, new_token
 from tests.integration.host.calls import (
     END,
@@ -22,6 +24,7 @@ from tests.integration.host.calls import (
     collect,
     collect_until,
     delta,
+    message,
     say,
     scripted,
 )
@@ -176,3 +179,30 @@ async def test_plugin_that_ends_is_told_as_a_reload_and_comes_back(
     assert "the development instance was reloaded or stopped" in answer.ended.failure.message
     again = await caller.dispatch(scripted(say("again"), END), "relayed")
     assert again.text == "again"
+
+
+async def test_development_instance_waits_for_no_run_when_it_is_told_to_end(
+    caller: Caller, host: HostProcess
+) -> None:
+    @agent_runner(name="default")
+    async def endless(ctx: RunContext) -> AsyncIterator[Result]:
+        yield ctx.delta("x")
+        await asyncio.sleep(3600)
+
+    _, token = await new_token(caller, "acme/bench")
+    await caller.apply(agent("bench", runner_id="plugin:acme/bench/default"))
+    server = RunnerServer(
+        [endless],
+        manifest=Manifest.minimal("acme/bench", "default"),
+        attach=Attach(host=host.addresses["grpc"], token=token, development=True),
+    )
+    await server.start()
+    await eventually(lambda: "acme/bench is serving" in host.log())
+    call = caller.open(message(), "bench")
+    answer = await collect_until(call, lambda so_far: so_far.shown == "x")
+    async with asyncio.timeout(10):
+        # The grace is for runs of a plugin that nobody waits for.
+        assert await server.drain(30.0)
+    answer = await collect(call, answer)
+    assert answer.failure == "runner.unavailable"
+    assert answer.ended.failure.message == "the development instance was reloaded or stopped"
