@@ -1,7 +1,9 @@
 """Runners that attach to a host, kept running as a container's keeper would keep them."""
 
 import asyncio
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -72,11 +74,14 @@ class AttachedRunner:
 
     def _keep(self) -> None:
         while not self._is_closed.is_set():
-            self._process = subprocess.Popen(self._command, env=self._environment, cwd=self._folder)
+            self._process = subprocess.Popen(
+                self._command, env=self._environment, cwd=self._folder, start_new_session=True
+            )
             while self._process.poll() is None and not self._is_closed.is_set():
                 self._is_closed.wait(POLL_SECONDS)
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+            # Whatever it started ends with it, however far it has got.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
 

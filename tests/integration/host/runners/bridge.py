@@ -9,7 +9,6 @@ sees the same runner through it. It ends when the command does, or the stream.
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -199,7 +198,6 @@ async def main(command_line: list[str]) -> None:
         command = await asyncio.create_subprocess_exec(
             *command_line, env={**os.environ, "RUNMESH_LISTEN": listen}
         )
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, command.kill)
         try:
             await bridge(listen, command)
         finally:
@@ -217,11 +215,15 @@ async def bridge(listen: str, command: Command) -> None:
         ) as local,
         grpc.aio.insecure_channel(os.environ["RUNMESH_ATTACH"], options=LARGE) as far,
     ):
-        await wait_until_serving(local)
+        exiting = asyncio.ensure_future(command.wait())
+        starting = asyncio.ensure_future(wait_until_serving(local))
+        await asyncio.wait({starting, exiting}, return_when=asyncio.FIRST_COMPLETED)
+        starting.cancel()
+        if exiting.done():
+            return
         up: Any = far.stream_stream("/runmesh.v1.AttachService/Attach")
         bridged = Bridge(up=up(metadata=metadata), local=local, command=command)
         serving = asyncio.ensure_future(bridged.serve())
-        exiting = asyncio.ensure_future(command.wait())
         await asyncio.wait({serving, exiting}, return_when=asyncio.FIRST_COMPLETED)
         if exiting.done():
             # What it said last is on its way.
