@@ -5,6 +5,8 @@ system, costs no watch for each folder of an environment, and is cheap for the f
 plugin. Its methods block on the file system: they are called in a thread.
 """
 
+import contextlib
+import glob
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,6 +56,20 @@ class SourceFiles:
             if len(found) >= FILES_LIMIT:
                 break
         return found
+
+    def forget_compiled(self, paths: Iterable[str]) -> None:
+        """Removes what Python has compiled of sources that have changed.
+
+        It takes compiled code to be that of a source with the same size and the same second: of a
+        line that is edited twice in a second, the second edit would be lost.
+        """
+        for path in paths:
+            source = self._folder / path
+            if source.suffix == ".py":
+                for compiled in source.parent.glob(f"__pycache__/{glob.escape(source.stem)}.*.pyc"):
+                    with contextlib.suppress(OSError):
+                        # Gone already, or somebody else's: then it is not of this second.
+                        compiled.unlink()
 
     def _walk(self, base: str, *, depth: int) -> Iterator[tuple[str, Stamp]]:
         entries = _entries(self._folder / base if base else self._folder)

@@ -69,21 +69,24 @@ class Workbench:
         with SocketFolder.create() as sockets:
             try:
                 while True:
-                    await self._until_changed(watch, sockets)
+                    changed = await self._until_changed(watch, sockets)
                     self._changed_at = watch.seen_at
+                    await asyncio.to_thread(self._files.forget_compiled, changed)
             finally:
                 await self._discard_spare()
                 await self._host.revoke()
 
-    async def _until_changed(self, watch: FileWatch, sockets: SocketFolder) -> None:
-        """Runs the plugin as it is now, until something of it changes; it has ended then."""
+    async def _until_changed(self, watch: FileWatch, sockets: SocketFolder) -> Sequence[str]:
+        """Runs the plugin as it is now; returns what has changed of it, when it has ended."""
         attempt = asyncio.create_task(self._attempt(sockets), name="attempt")
         change = asyncio.create_task(watch.changed(), name="files")
         try:
             await asyncio.wait({attempt, change}, return_when=asyncio.FIRST_COMPLETED)
             if attempt.done():
                 attempt.result()
-            self._say(f"{_named(await change)} changed: starting again")
+            changed = await change
+            self._say(f"{_named(changed)} changed: starting again")
+            return changed
         finally:
             for task in (attempt, change):
                 task.cancel()

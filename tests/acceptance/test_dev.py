@@ -1,6 +1,7 @@
 """`runmesh dev`: a line is edited, and the next answer is the new one."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -258,6 +259,30 @@ def test_a_mistake_shows_its_traceback_and_the_next_change_mends_it(
         dev.wait_for("kind must be Plugin, got 'Plug'", "waiting for a change")
         (folder / "manifest.yaml").write_text(manifest)
         dev.wait_for("acme/forecast is attached, after")
+
+
+def test_a_line_that_is_edited_twice_in_one_second_counts_twice(
+    host: CommandLine, tmp_path: Path
+) -> None:
+    # Python takes compiled code to be that of a source with the same size and second.
+    folder = make_plugin(tmp_path / "forecast", "forecast", "zero")
+    (folder / "words.py").write_text("WORD = 'zero'\n")
+    main = (folder / "main.py").read_text()
+    (folder / "main.py").write_text(
+        main.replace('"zero"', "WORD").replace(
+            "import sys\n", "import sys\n\nfrom words import WORD\n"
+        )
+    )
+    second = int(time.time()) * 10**9
+    with developing(host, folder) as dev:
+        dev.wait_for("acme/forecast is attached, after")
+        for number, word in enumerate(("once", "then")):
+            new = folder / ".words.new"
+            new.write_text(f"WORD = '{word}'\n")
+            os.utime(new, ns=(second, second + number))
+            new.replace(folder / "words.py")
+            dev.wait_for("words.py changed", "acme/forecast is attached, after")
+            assert ask(host, "forecast") == word
 
 
 def test_what_crashes_in_the_middle_of_a_run_is_started_again(

@@ -113,3 +113,13 @@ def test_names_that_are_no_text_are_files_like_others(tmp_path: Path) -> None:
     name = os.fsdecode(b"odd-\xff.py")
     (tmp_path / name).write_text("x = 1\n")
     assert set(SourceFiles(tmp_path).look()) == {name}
+
+
+def test_compiled_code_of_changed_sources_goes_and_that_of_others_stays(tmp_path: Path) -> None:
+    _write(tmp_path, "weather/main.py", "weather/rain.py", "weather/main[1].py")
+    for name in ("main.cpython-311.pyc", "main.cpython-311.opt-1.pyc", "rain.cpython-311.pyc"):
+        _write(tmp_path, f"weather/__pycache__/{name}")
+    files = SourceFiles(tmp_path)
+    files.forget_compiled(["weather/main.py", "weather/main[1].py", "weather/gone.py", "note.md"])
+    left = (tmp_path / "weather" / "__pycache__").iterdir()
+    assert [each.name for each in left] == ["rain.cpython-311.pyc"]
