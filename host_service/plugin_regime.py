@@ -106,8 +106,12 @@ async def keep_in_force(
             await asyncio.sleep(_AGAIN_SECONDS)
             continue
         registry.set_disabled(regime.disabled)
-        await supervisor.set_disabled(regime.disabled)
+        try:
+            await supervisor.set_disabled(regime.disabled)
+        except OSError as error:
+            # It looks again by itself, and knows by now what is disabled.
+            _log.warning("plugin folders could not be read: %s", error)
         for plugin_id in sorted(others):
             supervisor.restart(plugin_id)
             attachments.renew(plugin_id)
-            await registry.introduce_again(plugin_id)
+        await asyncio.gather(*map(registry.introduce_again, sorted(others)))

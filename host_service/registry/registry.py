@@ -85,6 +85,8 @@ class Registry:
         self._closing: set[asyncio.Task[None]] = set()
         # By token: instances that operators drain, whatever their health says.
         self._held: set[str] = set()
+        # By token: instances that could not be told what is set for their plugin.
+        self._untold: set[str] = set()
         self._disabled: frozenset[str] = frozenset()
         # By plugin: when to wait no more for one that was attached.
         self._expected: dict[str, asyncio.TimerHandle] = {}
@@ -402,12 +404,14 @@ class Registry:
         except (PluginRefused, PluginIncompatible) as error:
             self.lose(instance, InstanceState.REFUSED, str(error))
             instance.unreachable.set()
-        except (NotAnswering, TimeoutError) as error:
-            # It gets them when it is dialled again.
+        except (NotAnswering, TimeoutError, grpc.aio.UsageError) as error:
+            # It is told when it answers again, or is dialled again.
+            self._untold.add(instance.instance_token)
             _log.warning(
                 "%s was not told its settings: %s", instance.plugin_id, str(error) or "no answer"
             )
         else:
+            self._untold.discard(instance.instance_token)
             instance.introduce(introduction)
             self._learn(instance.plugin_id)
             self._tell(instance.plugin_id)
@@ -519,6 +523,7 @@ class Registry:
         self._end(instance)
         self._instances.pop(instance.instance_token, None)
         self._held.discard(instance.instance_token)
+        self._untold.discard(instance.instance_token)
 
     def _end(self, instance: Instance) -> None:
         if instance.lost.is_set():
@@ -546,7 +551,10 @@ class Registry:
             await asyncio.sleep(self._health.pause_seconds)
             finding = await look_at(instance.channel, self._health)
             if finding is Finding.SERVING:
-                self.mark(instance, InstanceState.SERVING)
+                if instance.instance_token in self._untold:
+                    await self._introduce_again(instance)
+                if not instance.lost.is_set():
+                    self.mark(instance, InstanceState.SERVING)
             elif finding is Finding.DRAINING:
                 self.mark(instance, InstanceState.DRAINING, finding.value)
             elif finding is Finding.SILENT:

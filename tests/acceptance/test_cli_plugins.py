@@ -119,6 +119,19 @@ def test_settings_reach_a_runner_that_somebody_else_runs(host: CommandLine, fold
     wait_for(lambda: "red" not in (folder / "static").read_text())
 
 
+def test_runner_that_was_frozen_when_its_settings_changed_is_told_when_it_answers(
+    host: CommandLine, folder: Path, elsewhere: "subprocess.Popen[bytes]"
+) -> None:
+    until_serving(host, "static")
+    elsewhere.send_signal(signal.SIGSTOP)
+    assert host("plugins", "settings", "acme/static", "--set", "colour=green").status == 0
+    wait_for(lambda: serving(host, "static") is None)
+    elsewhere.send_signal(signal.SIGCONT)
+    wait_for(lambda: "green" in (folder / "static").read_text())
+    until_serving(host, "static")
+    assert host("plugins", "settings", "acme/static", "--remove", "colour").status == 0
+
+
 def test_disabled_plugin_has_no_process_and_one_elsewhere_gets_no_runs(host: CommandLine) -> None:
     process = int(until_serving(host, "desk")["process_id"])
     until_serving(host, "static")
