@@ -240,6 +240,10 @@ def _print_summary(report: "Report") -> None:
         f"{report.count(verdict)} {verdict}"  # type: ignore[arg-type]  # a StrEnum is its text
         for verdict in _COLOURS
     )
+    if report.others:
+        typer.echo(
+            f"\nnot checked, since --runner chooses one: {visible(', '.join(report.others))}"
+        )
     name = report.runner_id or report.target
     made_with = f" ({visible(report.sdk)})" if report.sdk else ""
     typer.echo(f"\n{visible(name)}{made_with}: {counts}, in {report.seconds:.1f} s")

@@ -138,6 +138,9 @@ class _Examination:
             outcomes=tuple(self._outcomes),
             seconds=time.monotonic() - begun,
             output=self._output,
+            others=tuple(
+                sorted(each.id for each in self._session.manifests if each.id != runner_id)
+            ),
         )
 
     async def _start(self) -> bool:

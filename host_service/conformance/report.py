@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 class Verdict(enum.StrEnum):
@@ -48,6 +48,7 @@ class Report:
     Attributes:
         target: The address or folder that was checked.
         runner_id: The runner that was checked; empty where none could be made out.
+        others: Further runners of the process, which were not checked.
         sdk: What the process says it is made with; may be empty.
         outcomes: In the order of the checks.
         seconds: How long it took.
@@ -59,7 +60,8 @@ class Report:
     sdk: str
     outcomes: tuple[Outcome, ...]
     seconds: float
-    output: str = field(default="")
+    output: str = ""
+    others: tuple[str, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
         """How many checks ended so."""

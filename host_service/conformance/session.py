@@ -30,6 +30,7 @@ from host_service.conformance.options import Options
 from host_service.conformance.recorded_run import RecordedRun
 from host_service.conformance.requests import run_request
 from host_service.conformance.runner_process import RunnerProcess
+from host_service.conformance.statuses import CALL_ADVICE, must_be_well, told
 from host_service.registry.channel import client_options
 from host_service.supervisor.sockets import SocketFolder
 
@@ -266,7 +267,7 @@ class Session:
             raise Failed(
                 expected=f"an answer within {limit:g} s",
                 got=told(error.code(), error.details()),
-                advice=_ADVICE.get(error.code(), "answer the call instead of failing it"),
+                advice=CALL_ADVICE.get(error.code(), "answer the call instead of failing it"),
             ) from error
 
     @property
@@ -425,40 +426,3 @@ class Session:
                 got=f"{came} results, and no end",
                 advice="send run_completed or run_failed, and return from Run",
             )
-
-
-def must_be_well(run: RecordedRun) -> None:
-    """Raises Failed for a run whose call failed: what fails in a run is a `run_failed` result."""
-    if run.status is not grpc.StatusCode.OK:
-        raise Failed(
-            expected=f"{run.label} to end with status OK",
-            got=told(run.status, run.details),
-            advice=_RUN_ADVICE.get(
-                run.status or grpc.StatusCode.UNKNOWN,
-                "catch what goes wrong in a run and send run_failed; a status is for runs that "
-                "were never begun",
-            ),
-        )
-
-
-def told(status: grpc.StatusCode | None, details: str | None) -> str:
-    """A status in words."""
-    name = status.name if status is not None else "no status"
-    return f"{name}: {details}" if details else name
-
-
-_ADVICE = {
-    grpc.StatusCode.UNIMPLEMENTED: "serve the method: register its service with the gRPC server",
-    grpc.StatusCode.DEADLINE_EXCEEDED: "answer at once: do nothing in this call that can wait",
-    grpc.StatusCode.UNAVAILABLE: "the process ended or closed its connections: see what it wrote",
-}
-_RUN_ADVICE = {
-    grpc.StatusCode.UNIMPLEMENTED: "serve runmesh.v1.RunService",
-    grpc.StatusCode.UNAVAILABLE: "the process ended or closed the connection: see what it wrote, "
-    "and catch what this input makes of it",
-    grpc.StatusCode.NOT_FOUND: "serve every runner that ListRunners names",
-    grpc.StatusCode.RESOURCE_EXHAUSTED: "take messages of 16 MiB "
-    "(grpc.max_receive_message_length), and as many runs as max_concurrent_runs says",
-    grpc.StatusCode.INVALID_ARGUMENT: "take whatever the contract allows: what is optional "
-    "may be absent, and what is unknown is ignored",
-}

@@ -12,7 +12,7 @@ import pytest
 
 from host_service.settings import shipped_plugins_folder
 from host_service.supervisor import SocketFolder
-from tests.acceptance.commands import CommandLine
+from tests.acceptance.commands import RUNMESH, CommandLine
 from tests.conformance.runners.plugin_folders import RAW_RUNNER, raw_plugin
 
 ECHO = str(shipped_plugins_folder() / "echo")
@@ -81,6 +81,43 @@ def test_a_report_can_be_had_as_json_and_as_junit_xml(runmesh: CommandLine, tmp_
     }
     (suite,) = ET.parse(file).getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
+
+
+def test_a_plugin_can_be_checked_as_it_attaches(runmesh: CommandLine) -> None:
+    only = ("--only", "attach.hello", "--only", "input.text", "--only", "health.serving")
+    ran = runmesh("conformance", "--plugin", ECHO, "--attach", *only)
+    assert (ran.status, ran.err) == (0, "")
+    assert [line.split()[:2] for line in ran.out.splitlines()[:4]] == [
+        ["ok", "process.starts"],
+        ["skipped", "health.serving"],
+        ["ok", "input.text"],
+        ["ok", "attach.hello"],
+    ]
+
+
+def test_a_runner_that_is_to_attach_is_told_how(tmp_path: Path) -> None:
+    """The variables are printed before anything attaches, and are all that a runner needs."""
+    command = [str(RUNMESH), "conformance", "--attach", "--only", "input.text"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as kit:
+        assert kit.stderr is not None
+        told = kit.stderr.readline().removeprefix("waiting for a runner that is started with ")
+        variables = dict(word.split("=", 1) for word in told.split())
+        assert set(variables) == {"RUNMESH_ATTACH", "RUNMESH_ATTACH_TOKEN"}
+        runner = subprocess.Popen(
+            [sys.executable, "-m", "echo.main"],
+            cwd=ECHO,
+            env=variables | {"PATH": "/usr/bin:/bin"},
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            out, _ = kit.communicate(timeout=40)
+        finally:
+            runner.kill()
+            runner.wait()
+    assert "ok       input.text" in out
+    assert kit.returncode == 0
 
 
 def test_what_a_process_wrote_is_shown_when_it_does_not_start(

@@ -14,7 +14,8 @@ from grpc_reflection.v1alpha import reflection_pb2
 from host_service.conformance.check import Check, Reach
 from host_service.conformance.findings import Failed
 from host_service.conformance.samples import long_text
-from host_service.conformance.session import Session, told
+from host_service.conformance.session import Session
+from host_service.conformance.statuses import told
 
 _SERVICES = ("runmesh.v1.DiscoveryService", "runmesh.v1.RunService")
 _REFLECTION = ("grpc.reflection.v1", "grpc.reflection.v1alpha")

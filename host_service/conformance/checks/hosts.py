@@ -13,7 +13,8 @@ from runmesh.v1 import run_pb2
 from host_service.conformance.check import Check
 from host_service.conformance.findings import Failed, Skipped
 from host_service.conformance.host_api import HostCall
-from host_service.conformance.session import Session, told
+from host_service.conformance.session import Session
+from host_service.conformance.statuses import told
 
 # A call may have been on its way when its run ended.
 _ON_ITS_WAY_SECONDS = 1.0

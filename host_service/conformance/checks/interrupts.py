@@ -11,7 +11,8 @@ import grpc.aio
 from host_service.conformance.check import Check, Reach
 from host_service.conformance.findings import Failed, Skipped
 from host_service.conformance.holding import Way
-from host_service.conformance.session import Session, told
+from host_service.conformance.session import Session
+from host_service.conformance.statuses import told
 from host_service.conformance.stopping import must_be_over
 
 # The stream ends with the run; its last frames may be a moment behind the answer.

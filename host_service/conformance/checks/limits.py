@@ -12,7 +12,8 @@ from host_service.conformance.check import Check
 from host_service.conformance.findings import Failed, Skipped
 from host_service.conformance.recorded_run import RecordedRun
 from host_service.conformance.samples import long_text
-from host_service.conformance.session import Session, must_be_well, told
+from host_service.conformance.session import Session
+from host_service.conformance.statuses import must_be_well, told
 
 _MANY = 32
 # To hold more than this many runs would take longer than everything else.

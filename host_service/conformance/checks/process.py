@@ -15,7 +15,8 @@ from host_service.conformance.findings import Failed
 from host_service.conformance.holding import Way
 from host_service.conformance.recorded_run import RecordedRun
 from host_service.conformance.runner_process import RunnerProcess
-from host_service.conformance.session import Session, told
+from host_service.conformance.session import Session
+from host_service.conformance.statuses import told
 
 _LOOK_SECONDS = 0.05
 # How soon a process that was told to end shows it.

@@ -173,6 +173,10 @@ class RawRunner(discovery_pb2_grpc.DiscoveryServiceServicer, run_pb2_grpc.RunSer
             return listed
         manifest = listed.runners.add()
         manifest.CopyFrom(self._manifest())
+        if self.fault == "serves_two":
+            second = listed.runners.add()
+            second.CopyFrom(manifest)
+            second.name, second.id = "second", f"plugin:{PLUGIN_ID}/second"
         if self.fault == "lists_instances":
             listed.instances.add(plugin_id=PLUGIN_ID)
         return listed

@@ -74,6 +74,19 @@ async def test_runner_without_any_sdk_passes(tmp_path: Path) -> None:
     assert skipped(report) == {"load.limit", "stop.interrupt-unimplemented"}
 
 
+@pytest.mark.parametrize(("chosen", "other"), [("", "second"), ("second", "default")])
+async def test_runners_that_were_not_checked_are_told(chosen: str, other: str) -> None:
+    runner = RawRunner("serves_two")
+    address = await runner.start()
+    try:
+        report = await check_address(address, Options(runner=chosen, only=("manifests",)))
+    finally:
+        await runner.stop()
+    assert report.passed
+    assert report.runner_id == f"plugin:acme/raw/{chosen or 'default'}"
+    assert report.others == (f"plugin:acme/raw/{other}",)
+
+
 async def test_runner_of_one_run_at_once_passes_at_a_socket() -> None:
     with SocketFolder.create() as sockets:
         runner = RawRunner(max_runs=1, interrupt=False)
