@@ -81,7 +81,7 @@ class AttachServicer:
             token_id=token.token_id,
             plugin_id=token.plugin_id,
             seconds_left=self._grants.seconds_left(token),
-            holds=lambda: self._grants.holds(token.token_id),
+            is_unrevoked=lambda: self._grants.is_unrevoked(token.token_id),
         )
         try:
             return self._attachments.admit(ticket, hello)

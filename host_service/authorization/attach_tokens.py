@@ -81,8 +81,8 @@ class AttachGrants:
             raise Unauthenticated(_REFUSED)
         return record
 
-    async def holds(self, token_id: str) -> bool:
-        """Return whether a token still works, whichever host has changed it meanwhile.
+    async def is_unrevoked(self, token_id: str) -> bool:
+        """Return whether no host has revoked a token; when it expires was known from the start.
 
         While the store is away, what held is taken to hold.
         """
@@ -91,7 +91,7 @@ class AttachGrants:
         except StoreError as error:
             _log.warning("attach token %s could not be looked at: %s", token_id, error)
             return True
-        return record is not None and self._holds(record)
+        return record is not None and record.revoked_at is None
 
     def note_use(self, token_id: str) -> None:
         """Write down that a runner has attached with a token; nobody waits for it."""

@@ -51,13 +51,13 @@ class Ticket:
         token_id: Its attach token.
         plugin_id: The plugin that was issued for.
         seconds_left: How long it still works.
-        holds: Tells whether it has not been revoked.
+        is_unrevoked: Tells whether no host has revoked it.
     """
 
     token_id: str
     plugin_id: str
     seconds_left: float
-    holds: Callable[[], Awaitable[bool]]
+    is_unrevoked: Callable[[], Awaitable[bool]]
 
 
 class Attachments:
@@ -287,7 +287,7 @@ class AttachedStream:
         expires_at = now() + self.ticket.seconds_left
         while (left := expires_at - now()) > 0:
             await asyncio.sleep(min(left, _LOOK_SECONDS))
-            if now() < expires_at and not await self.ticket.holds():
+            if not await self.ticket.is_unrevoked():
                 self.end(_revoked())
                 return
         # What it began with the token it may end.

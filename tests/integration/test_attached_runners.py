@@ -305,7 +305,7 @@ async def test_token_that_expires_lets_what_it_began_end() -> None:
 
     async with RealHost() as host:
         request = attach_tokens_pb2.CreateAttachTokenRequest(plugin_id="acme/far")
-        request.lifetime.FromMilliseconds(1500)
+        request.lifetime.FromMilliseconds(2000)
         made = await host.admin.CreateAttachToken(request, metadata=host.metadata)
         await host.apply(admin_pb2.Agent(id="a", runner_id="plugin:acme/far/talker"))
         async with attached(host, slow, token=made.secret) as server:
@@ -316,6 +316,10 @@ async def test_token_that_expires_lets_what_it_began_end() -> None:
             assert (await run).text == "ended"
             await until(host, 0)
             assert "UNAUTHENTICATED" in str(await asyncio.wait_for(server.refused(), 10))
+        async with attached(host, slow, token=made.secret) as late:
+            told = str(await asyncio.wait_for(late.refused(), 10))
+            # As every token that does not hold: it is not told which.
+            assert "missing, unknown, expired or revoked" in told
 
 
 async def test_runner_without_a_token_or_without_tls_is_told_what_to_do() -> None:
