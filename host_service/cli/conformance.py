@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from host_service.certificates.files import DialFiles
 from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, CommandError, visible
 from host_service.cli.options import DataOption, data_folder, dial_address, is_loopback
 
@@ -97,6 +98,18 @@ def conformance(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Dial another machine without TLS.")
     ] = False,
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Dial ADDRESS with TLS; who signed the runner's certificate, or 'system'.",
+        ),
+    ] = None,
+    cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The certificate to show to a runner that asks for one."),
+    ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
     data: DataOption = None,
 ) -> int:
     """Play the host against a runner, and say what is wrong.
@@ -115,6 +128,7 @@ def conformance(
         echo=True if echo else None,
         only=tuple(only or ()),
         skip=tuple(skip or ()),
+        tls=_tls(ca, cert, key),
     )
     _check_names(options)
     if list_checks:
@@ -123,10 +137,11 @@ def conformance(
         raise CommandError(
             "conformance needs a runner: give ADDRESS, or --plugin DIR", exit_status=EXIT_USAGE
         )
-    if address is not None and not insecure and not is_loopback(address):
+    if address is not None and ca is None and not insecure and not is_loopback(address):
         raise CommandError(
             f"{address} is another machine, and would be dialled without TLS",
-            "test the runner where it is, or add --insecure on a network that you trust",
+            "add --ca FILE, test the runner where it is, or add --insecure on a network that you "
+            "trust",
             exit_status=EXIT_USAGE,
         )
     on_outcome = (lambda _: None) if json else _print
@@ -139,6 +154,16 @@ def conformance(
     else:
         _print_summary(report)
     return EXIT_DONE if report.passed else EXIT_FAILED
+
+
+def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> DialFiles | None:
+    if (cert is None) != (key is None):
+        raise CommandError("--cert and --key go together", exit_status=EXIT_USAGE)
+    if cert is not None and ca is None:
+        raise CommandError(
+            "--cert is shown over TLS", "give --ca FILE, or --ca system", exit_status=EXIT_USAGE
+        )
+    return DialFiles(ca=ca, certificate=cert, key=key) if ca is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +181,7 @@ def _examine(
 ) -> "Report":
     import asyncio
 
+    from host_service.certificates.errors import CertificateUnusable
     from host_service.conformance import Unreachable
     from host_service.supervisor import ManifestInvalid, SocketPathTooLong
 
@@ -165,6 +191,8 @@ def _examine(
         raise CommandError(
             str(error), "start the runner first, or name its folder with --plugin", exit_status=2
         ) from error
+    except CertificateUnusable as error:
+        raise CommandError(str(error), exit_status=EXIT_USAGE) from error
     except (ManifestInvalid, SocketPathTooLong) as error:
         raise CommandError(f"{chosen.plugin}: {error}", exit_status=EXIT_USAGE) from error
 

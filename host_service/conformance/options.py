@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from host_service.certificates.files import DialFiles
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
@@ -47,6 +49,7 @@ class Options:
         only: Names of checks to make, or their groups, with `*` for anything; empty: all.
         skip: The same for checks to leave out.
         patience: How long to wait.
+        tls: What connections to its address trust and show; None: they are not encrypted.
     """
 
     expected_plugin: str = ""
@@ -57,6 +60,7 @@ class Options:
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     patience: Patience = field(default_factory=Patience)
+    tls: DialFiles | None = None
 
     def wants(self, name: str) -> bool:
         """Whether the check of this name is to be made."""

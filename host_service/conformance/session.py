@@ -22,6 +22,7 @@ from runmesh.v1 import (
     run_pb2_grpc,
 )
 
+from host_service.certificates.dialling import channel_credentials
 from host_service.conformance.attach_bridge import AttachBridge
 from host_service.conformance.findings import Failed, Skipped
 from host_service.conformance.holding import Holding
@@ -110,7 +111,12 @@ class Session:
     def new_channel(self) -> grpc.aio.Channel:
         """A connection of its own, closed with the session."""
         options = (*client_options(self.address), *_FIXED_WINDOW)
-        channel = grpc.aio.insecure_channel(self.address, options=options)
+        files = self.options.tls
+        if files is None:
+            channel = grpc.aio.insecure_channel(self.address, options=options)
+        else:
+            credentials = channel_credentials(files)
+            channel = grpc.aio.secure_channel(self.address, credentials, options=options)
         self._channels.append(channel)
         return channel
 
