@@ -68,6 +68,8 @@ ROLES: Mapping[str, frozenset[Role]] = {
     "/runmesh.admin.v1.AdminService/ListKnowledgeBases": _READERS,
     "/runmesh.admin.v1.AdminService/GetPolicy": _READERS,
     "/runmesh.admin.v1.AdminService/ListPolicies": _READERS,
+    "/runmesh.admin.v1.AdminService/GetPluginSettings": _READERS,
+    "/runmesh.admin.v1.AdminService/ListPluginSettings": _READERS,
     "/runmesh.admin.v1.AdminService/ListActions": _READERS,
     "/runmesh.admin.v1.AdminService/GetAction": _READERS,
     "/runmesh.admin.v1.AdminService/GetHost": _READERS,
