@@ -42,6 +42,8 @@ ALLOWED = {
     "ListKnowledgeBases": READERS,
     "GetPolicy": READERS,
     "ListPolicies": READERS,
+    "GetPluginSettings": READERS,
+    "ListPluginSettings": READERS,
     "ListActions": READERS,
     "GetAction": READERS,
     "ExplainRun": READERS,
