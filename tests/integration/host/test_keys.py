@@ -191,7 +191,8 @@ async def test_limited_key_makes_no_key_that_reaches_further(limited: Caller) ->
         assert (refusal.code, refusal.reason) == ("PERMISSION_DENIED", "UNAUTHORIZED")
 
 
-async def test_attaching_is_refused_until_it_is_offered(caller: Caller) -> None:
+async def test_attaching_takes_a_token_of_its_own_and_no_key(caller: Caller) -> None:
     (rpc,) = rpcs_of(attach_pb2.DESCRIPTOR.services_by_name["AttachService"])
-    refusal = await refused(rpc.call(caller.channel, ()))
-    assert (refusal.code, refusal.reason) == ("UNIMPLEMENTED", "NOT_IMPLEMENTED")
+    for metadata in ((), caller.metadata):
+        refusal = await refused(rpc.call(caller.channel, metadata))
+        assert (refusal.code, refusal.reason) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
