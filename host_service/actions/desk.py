@@ -282,8 +282,11 @@ class ActionDesk:
         was_approved = action.decided_by and action.status is not ActionStatus.REJECTED
         if not was_approved:
             raise _not_waiting(action)
+        if action.status is not ActionStatus.EXECUTING:
+            return action
         running = self._executing.get(action_id)
-        return action if running is None else await asyncio.shield(running)
+        # Without a task it ended while it was read, or another host executes it.
+        return await (self.get(action_id) if running is None else asyncio.shield(running))
 
     async def reject(self, action_id: str, *, caller: str, reason: str) -> ActionRecord:
         """Say that an action will not be executed. Again is nothing.
