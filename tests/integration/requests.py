@@ -17,6 +17,7 @@ FORMS = {
     "Binding.event_types": "message.received",
     "ToolAddress.url": "https://example.org",
     "DeclaredKey.secret": "x" * 32,
+    ".plugin_id": "acme/absent",
     "Filter.path": "conversation_id",
     "Filter.text": "x",
 }
