@@ -141,11 +141,7 @@ class Gate:
     def _check(self, need: Need, access: RunAccess, request: Message | None) -> None:
         wait_seconds = access.rate.take()
         if wait_seconds:
-            raise RateLimited(
-                "the run makes more calls than it may",
-                facts={"run_id": access.snapshot.run_id},
-                retry_after_seconds=wait_seconds,
-            )
+            raise _too_fast(access, wait_seconds)
         _require_granted(need.missing(access.snapshot, request), access)
         violations = self._validator.find_violations(request) if request is not None else []
         _require_fields(violations)
@@ -202,6 +198,20 @@ class Gate:
 
 def _outcome(error: HostError) -> AuditOutcome:
     return AuditOutcome.FAILED if error.reason in _FAILURES else AuditOutcome.REFUSED
+
+
+def _too_fast(access: RunAccess, wait_seconds: float) -> RateLimited:
+    per_second, burst = f"{access.rate.per_second:g}", f"{access.rate.burst:g}"
+    return RateLimited(
+        f"the run makes more calls than it may, which are {per_second} a second and {burst} at "
+        "once after a rest: wait, then call again",
+        facts={
+            "run_id": access.snapshot.run_id,
+            "host_calls_per_second": per_second,
+            "host_calls_burst": burst,
+        },
+        retry_after_seconds=wait_seconds,
+    )
 
 
 def _require_granted(missing: str | None, access: RunAccess) -> None:

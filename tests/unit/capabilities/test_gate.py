@@ -197,6 +197,12 @@ async def test_burst_is_let_through_and_what_is_faster_waits_as_long_as_it_is_to
         await world.call("SetState", set_state())
     with pytest.raises(RateLimited) as told:
         await world.call("SetState", set_state())
+    assert told.value.facts == {
+        "run_id": "run-1",
+        "host_calls_per_second": "10",
+        "host_calls_burst": "3",
+    }
+    assert "10 a second and 3 at once" in told.value.message
     wait_seconds = told.value.retry_after_seconds
     assert wait_seconds == pytest.approx(0.1)
     world.now += wait_seconds or 0
