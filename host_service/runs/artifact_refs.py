@@ -98,14 +98,6 @@ def artifact_ids(envelope: event_pb2.EventEnvelope) -> frozenset[str]:
     return frozenset(ids - {""})
 
 
-def refs_of_message(message: types_pb2.ChatMessage) -> Iterator[types_pb2.ArtifactRef]:
-    """Yield the references in a chat message."""
-    for part in message.parts:
-        if part.HasField("artifact"):
-            yield part.artifact
-    yield from message.artifacts
-
-
 def has_artifacts(message: types_pb2.ChatMessage) -> bool:
     """Return whether a chat message refers to artifacts, or carries bytes that become some."""
     return bool(message.artifacts) or any(_is_kept(part) for part in message.parts)
