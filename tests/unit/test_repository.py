@@ -19,7 +19,7 @@ _PACKAGE_HOST = re.compile(
     r"\b(?:(?:files\.)?pypi\.org|pythonhosted\.org|registry\.(?:npmjs\.org|yarnpkg\.com)"
     r"|proxy\.golang\.org|(?:static|index)\.crates\.io|repo\d?\.maven\.apache\.org)\b"
 )
-_LOCKS = ("requirements.lock", "requirements-dev.lock")
+_LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-weights.lock")
 
 
 def _tracked_texts() -> Iterator[tuple[Path, str]]:
