@@ -73,7 +73,7 @@ def test_lock_says_nothing_of_where_packages_come_from(name: str) -> None:
 def test_development_lock_has_the_same_versions_as_the_one_for_running() -> None:
     pins = [
         dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", (ROOT / name).read_text("utf-8"), re.MULTILINE))
-        for name in _LOCKS
+        for name in _LOCKS[:2]
     ]
     running, development = pins
     assert running.items() <= development.items()
