@@ -58,6 +58,8 @@ from host_service.interceptors import Authentication, EdgeInterceptor
 from host_service.limits import Limits
 from host_service.listening import bind_grpc, bind_http, bind_socket, probe_grpc
 from host_service.logs import set_up_logging
+from host_service.models.calls import ModelCalls
+from host_service.models.endpoints import CatalogueEndpoints
 from host_service.pages import PageTokens
 from host_service.plugin_regime import PluginRegime, keep_in_force
 from host_service.readiness import Readiness
@@ -267,6 +269,7 @@ class _Builder:
             kind_of=lambda runner_id: kind_of(registry.manifest(runner_id)),
             on_reload=declared.set,
         )
+        self._models = self._model_calls(stores, directory)
         await self._prepare_agents(directory, callers)
         # What operators set for plugins is known before the first of them starts.
         await regime.learn(directory.shelf.plugins)
@@ -527,6 +530,16 @@ class _Builder:
             host_id=self._host_id,
             version=__version__,
         )
+
+    def _model_calls(self, stores: Stores, directory: AgentDirectory) -> ModelCalls:
+        models = ModelCalls(
+            shelf=lambda: directory.shelf,
+            endpoints=CatalogueEndpoints(secrets=stores.secrets),
+            limits=self._limits,
+            telemetry=self._telemetry,
+        )
+        self._stack.push_async_callback(models.close)
+        return models
 
     def _uploads(self, stores: Stores) -> Uploads:
         return Uploads(artifacts=stores.artifacts, limits=self._limits, clock=now)

@@ -68,6 +68,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "host_service.authorization",
             "host_service.catalogue",
             "host_service.environments",
+            "host_service.models",
             "host_service.registry",
             "host_service.runs",
             "host_service.supervisor",
@@ -101,6 +102,7 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
     "host_service.catalogue": (*_RPC, "host_service.wire"),
     "host_service.errors": _RPC,
     "host_service.limits": _RPC,
+    "host_service.models": (*_RPC, "host_service.wire"),
     "host_service.runs": (
         "grpc",
         "grpc_status",
