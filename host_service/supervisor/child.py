@@ -47,6 +47,9 @@ class Launch:
         folder: Its working directory.
         environment: All of its environment.
         limits: What it may use.
+        marker: The variable of its environment that no other start has the value of.
+        is_spoken_to: Whether the host writes to its stdin, and what it prints to stdout is an
+            answer: no log gets it.
     """
 
     plugin_id: str
@@ -54,6 +57,8 @@ class Launch:
     folder: Path
     environment: Mapping[str, str]
     limits: Limits
+    marker: str = "RUNMESH_LISTEN"
+    is_spoken_to: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,8 @@ class Child:
 
     Attributes:
         ended: Done when the process itself has ended; what it started may still be about to.
+        stdin: Where it is written to, if it is spoken to; whoever started it closes that.
+        stdout: Where its answers are read; likewise.
     """
 
     def __init__(self, launch: Launch, pipes: "_Pipes", budget: LineBudget) -> None:
@@ -103,10 +110,10 @@ class Child:
             name: OutputStream(plugin_id=launch.plugin_id, name=name, budget=budget)
             for name in ("stdout", "stderr")
         }
-        self._readers = [
-            PipeReader(pipes.stdout, self._outputs["stdout"]),
-            PipeReader(pipes.stderr, self._outputs["stderr"]),
-        ]
+        self.stdin, self.stdout = pipes.stdin, pipes.stdout
+        self._readers = [PipeReader(pipes.stderr, self._outputs["stderr"])]
+        if not launch.is_spoken_to:
+            self._readers.append(PipeReader(pipes.stdout, self._outputs["stdout"]))
         self._memory_bytes: int | None = None
         self._status = b""
         self._started: asyncio.Future[int] = loop.create_future()
@@ -144,6 +151,9 @@ class Child:
             # Shielded: the future is also this object's own memory of what was started.
             await asyncio.shield(child._started)
         except BaseException:
+            if launch.is_spoken_to:
+                os.close(child.stdin)
+                os.close(child.stdout)
             await child._let_go()
             raise
         return child
@@ -223,7 +233,8 @@ class Child:
             self._started.set_exception(PluginFailed(f"{text}: {self.tail()}"))
         elif not self.ended.done() and self._started.exception() is None:
             # It was killed, and nobody watches over what it leaves behind.
-            kill_leftovers(self.process_id, self._launch.environment["RUNMESH_LISTEN"])
+            marker = self._launch.marker
+            kill_leftovers(self.process_id, f"{marker}={self._launch.environment[marker]}")
             self._end(Exit())
         self._gone.set_result(None)
 
@@ -237,6 +248,7 @@ class _Pipes:
     status: int
     stdout: int
     stderr: int
+    stdin: int = -1
 
     def close_control(self) -> None:
         if self.control >= 0:
@@ -244,17 +256,19 @@ class _Pipes:
             self.control = -1
 
 
-def guarded_command(launch: Launch, *, status_fd: int) -> list[str]:
+def guarded_command(launch: Launch, *, status_fd: int, input_fd: int = -1) -> list[str]:
     """The command that runs something under a guardian, to be started with what `launch` says.
 
     Args:
         launch: What to run.
         status_fd: A descriptor that it inherits, for the guardian's status lines.
+        input_fd: One that it inherits, for what it runs to read; -1: that reads nothing.
     """
     return [
         *(sys.executable, "-I", "-S", guardian.__file__),
         *(
             str(status_fd),
+            str(input_fd),
             str(launch.limits.open_files or 0),
             str(math.ceil(launch.limits.cpu or 0)),
         ),
@@ -269,36 +283,43 @@ def _spawn(launch: Launch) -> _Pipes:
     status, status_writer = os.pipe()
     stdout, stdout_writer = os.pipe()
     stderr, stderr_writer = os.pipe()
-    theirs = (control_reader, status_writer, stdout_writer, stderr_writer)
-    command = guarded_command(launch, status_fd=status_writer)
+    theirs = [control_reader, status_writer, stdout_writer, stderr_writer]
+    ours = [control, status, stdout, stderr]
+    stdin_reader = stdin = -1
+    if launch.is_spoken_to:
+        stdin_reader, stdin = os.pipe()
+        theirs.append(stdin_reader)
+        ours.append(stdin)
+    command = guarded_command(launch, status_fd=status_writer, input_fd=stdin_reader)
     try:
         process = subprocess.Popen(
             command,
             stdin=control_reader,
             stdout=stdout_writer,
             stderr=stderr_writer,
-            pass_fds=(status_writer,),
+            pass_fds=(status_writer, *((stdin_reader,) if launch.is_spoken_to else ())),
             env=dict(launch.environment),
             # Not the plugin's folder: that may be missing, which is for the guardian to tell.
             cwd="/",
             start_new_session=True,
         )
     except BaseException:
-        for descriptor in (control, status, stdout, stderr):
+        for descriptor in ours:
             os.close(descriptor)
         raise
     finally:
         for descriptor in theirs:
             os.close(descriptor)
-    return _Pipes(process, control, status, stdout, stderr)
+    return _Pipes(process, control, status, stdout, stderr, stdin)
 
 
 def _abandon(spawning: "asyncio.Task[_Pipes]") -> None:
     if spawning.cancelled() or spawning.exception() is not None:
         return
     pipes = spawning.result()
-    for descriptor in (pipes.control, pipes.status, pipes.stdout, pipes.stderr):
-        os.close(descriptor)
+    for descriptor in (pipes.control, pipes.status, pipes.stdout, pipes.stderr, pipes.stdin):
+        if descriptor >= 0:
+            os.close(descriptor)
     # Collected, so that no zombie is left; nobody waits for it.
     threading.Thread(target=pipes.guardian.wait, daemon=True).start()
 

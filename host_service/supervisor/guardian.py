@@ -1,8 +1,9 @@
 """Runs one plugin's process, and leaves nothing of it behind, whatever happens to the host.
 
-A program of its own, started by the host as `python -I -S guardian.py STATUS_FD OPEN_FILES
-PROCESSORS MEMORY_BYTES FOLDER PLUGIN COMMAND [ARGUMENT ...]` (0: no limit). It imports little, so
-that it starts in milliseconds, and does nothing but this:
+A program of its own, started by the host as `python -I -S guardian.py STATUS_FD INPUT_FD OPEN_FILES
+PROCESSORS MEMORY_BYTES FOLDER PLUGIN COMMAND [ARGUMENT ...]` (INPUT_FD, what the process reads as
+its stdin, -1: nothing; of the others 0: no limit). It imports little, so that it starts in
+milliseconds, and does nothing but this:
 
     host --pipe on stdin--> guardian --fork--> the plugin's process --> whatever that starts
          <--status pipe---           <--------------- orphans ---------------+
@@ -45,13 +46,20 @@ _LONGEST_KILL_PAUSE_SECONDS = 0.5
 
 def main(arguments: list[str]) -> int:
     """Starts the command, and returns when nothing of it is left."""
-    status_fd, open_files, processors, memory_bytes = (int(each) for each in arguments[1:5])
-    folder, _plugin, *command = arguments[5:]
+    status_fd, input_fd, open_files, processors, memory_bytes = map(int, arguments[1:6])
+    folder, _plugin, *command = arguments[6:]
     os.set_inheritable(status_fd, False)  # noqa: FBT003 - its signature
     tell = _teller(status_fd)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     wakeup = _wake_on_signals()
-    process = start(command, folder=folder, open_files=open_files, processors=processors, tell=tell)
+    process = start(
+        command,
+        folder=folder,
+        input_fd=input_fd,
+        open_files=open_files,
+        processors=processors,
+        tell=tell,
+    )
     if process is None:
         return 1
     tell(f"started {process}")
@@ -63,6 +71,7 @@ def start(
     command: list[str],
     *,
     folder: str,
+    input_fd: int,
     open_files: int,
     processors: int,
     tell: Callable[[str], None],
@@ -75,12 +84,16 @@ def start(
         _become(
             command,
             folder=folder,
+            input_fd=input_fd,
             open_files=open_files,
             processors=processors,
             parent=parent,
             fault_fd=child_end,
         )
     os.close(child_end)
+    if input_fd >= 0:
+        # Whoever writes there is to see when the process has closed it.
+        os.close(input_fd)
     with os.fdopen(fault_end, "rb") as faults:
         # It ends with the child's exec, which closes the other end.
         fault = faults.read().decode()
@@ -95,6 +108,7 @@ def _become(
     command: list[str],
     *,
     folder: str,
+    input_fd: int,
     open_files: int,
     processors: int,
     parent: int,
@@ -108,9 +122,9 @@ def _become(
         if os.getppid() != parent:
             os._exit(1)
         _reset_signals()
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0)
-        os.close(nothing)
+        source = input_fd if input_fd >= 0 else os.open(os.devnull, os.O_RDWR)
+        os.dup2(source, 0)
+        os.close(source)
         if open_files:
             stage = "limits"
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def kill_leftovers(process_id: int, listen: str) -> None:
-    """Kills a plugin's process group, and all that has its `RUNMESH_LISTEN` in the environment.
+def kill_leftovers(process_id: int, variable: str) -> None:
+    """Kills a plugin's process group, and all that has a variable of its own in the environment.
 
-    The address is new for every start, and inherited by all that a plugin starts, so that nothing
-    of another plugin is ever taken for it.
+    Its value is new for every start, and inherited by all that a plugin starts, so that nothing of
+    another plugin is ever taken for it.
+
+    Args:
+        process_id: The leader of the group.
+        variable: The variable and its value, `NAME=value`.
     """
-    marker = f"RUNMESH_LISTEN={listen}".encode()
+    marker = variable.encode()
     if _is_marked(process_id, marker):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process_id, signal.SIGKILL)
