@@ -16,6 +16,7 @@ The tree::
     |   +-- AlreadyExists      a key of the record is taken
     |   +-- MissingReference   the record names another one that is not stored
     |   +-- StillReferenced    others name the record that was to be deleted
+    |   +-- StagingLost        a staged version of a document is not there as it was
     |   +-- ContentTooLarge    more bytes came than may come
     |   +-- ContentMismatch    the bytes are not those that were declared
     +-- BlobLost               the bytes of an artifact are not, or not whole, in the blob store
@@ -217,6 +218,22 @@ class StillReferenced(Refused):
         self.kind = kind
         self.id = id
         self.by = by
+
+
+class StagingLost(Refused):
+    """A version of a document is not staged any more, or another writer went on with it.
+
+    Attributes:
+        document_id: The document.
+    """
+
+    def __init__(self, document_id: str) -> None:
+        """Name the document and what to do."""
+        super().__init__(
+            f"document {document_id!r} was staged anew, finished or removed meanwhile: stage it "
+            "again"
+        )
+        self.document_id = document_id
 
 
 class ContentTooLarge(Refused):
