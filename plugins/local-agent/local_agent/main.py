@@ -1,0 +1,22 @@
+"""The local agent's runner."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from runner_sdk import AgentRunner, Result, RunContext, serve
+
+from .turn import Turn
+
+
+class LocalAgent(AgentRunner):
+    """Answers with the models, tools and knowledge that a run was given."""
+
+    async def run(self, ctx: RunContext) -> AsyncIterator[Result]:
+        """Answers one event."""
+        async with aclosing(Turn(ctx).results()) as results:
+            async for result in results:
+                yield result
+
+
+if __name__ == "__main__":
+    serve(LocalAgent())
