@@ -24,6 +24,7 @@ _UNKNOWN_FIELD = b"\xfa\xff\xff\x3f\x07unknown"
 # A number that no enum of the contract has.
 _UNKNOWN_NUMBER = 7_001
 _INT64 = 2**63 - 1
+_MODEL_SELECTORS = frozenset({"llm-model-selector", "model-fallback-selector"})
 
 
 def run_request(
@@ -91,7 +92,7 @@ def config_json(manifest: manifest_pb2.RunnerManifest, config: Mapping[str, Any]
     for field in manifest.config_schema:
         if field.HasField("default_json"):
             values[field.name] = json.loads(field.default_json)
-        elif field.required or field.type.startswith("llm-model"):
+        elif field.required or field.type in _MODEL_SELECTORS:
             values[field.name] = _made_up(field)
     return json.dumps(values | dict(config), ensure_ascii=False)
 

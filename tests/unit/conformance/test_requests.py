@@ -96,15 +96,17 @@ def test_a_configuration_has_defaults_made_up_values_and_what_was_chosen() -> No
     for name, kind, required, default in (
         ("greeting", "string", False, '"hi"'),
         ("chat", "llm-model-selector", True, None),
+        ("answering", "model-fallback-selector", False, None),
         ("depth", "integer", True, None),
         ("left_out", "string", False, None),
         ("chosen", "integer", False, "1"),
     ):
         manifest.config_schema.add(name=name, type=kind, required=required, default_json=default)
-    manifest.config_schema[2].bounds.min = 3
+    manifest.config_schema[3].bounds.min = 3
     assert json.loads(config_json(manifest, {"chosen": 2})) == {
         "greeting": "hi",
         "chat": "conformance-model",
+        "answering": {"primary": "conformance-model", "fallbacks": []},
         "depth": 3,
         "chosen": 2,
     }
