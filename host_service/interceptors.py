@@ -64,6 +64,7 @@ ROLES: Mapping[str, frozenset[Role]] = {
     "/runmesh.admin.v1.AdminService/ListModels": _READERS,
     "/runmesh.admin.v1.AdminService/GetToolServer": _READERS,
     "/runmesh.admin.v1.AdminService/ListToolServers": _READERS,
+    "/runmesh.admin.v1.AdminService/ListToolServerStatuses": _READERS,
     "/runmesh.admin.v1.AdminService/GetKnowledgeBase": _READERS,
     "/runmesh.admin.v1.AdminService/ListKnowledgeBases": _READERS,
     "/runmesh.admin.v1.AdminService/GetPolicy": _READERS,

@@ -11,7 +11,14 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from google.protobuf.message import Message
-from runmesh.admin.v1 import actions_pb2, admin_pb2, attach_tokens_pb2, explain_pb2, plugins_pb2
+from runmesh.admin.v1 import (
+    actions_pb2,
+    admin_pb2,
+    attach_tokens_pb2,
+    explain_pb2,
+    plugins_pb2,
+    tools_pb2,
+)
 from runmesh.v1 import (
     attach_pb2,
     context_pb2,
@@ -46,6 +53,7 @@ _FILES: Final = tuple(
         host_api_pb2,
         manifest_pb2,
         plugins_pb2,
+        tools_pb2,
         result_pb2,
         run_pb2,
         types_pb2,

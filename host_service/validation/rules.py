@@ -447,6 +447,12 @@ _ADMIN: Final[Mapping[str, _Fields]] = {
     "GetToolServerRequest": {"tool_server_id": _ID},
     "ListToolServersRequest": {"page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},
     "DeleteToolServerRequest": {"tool_server_id": _ID},
+    "ListToolServerStatusesRequest": {
+        "tool_server_id": _UP_TO_255,
+        "page_size": _PAGE_SIZE,
+        "page_token": _UP_TO_1024,
+    },
+    "CallToolRequest": {"tool_name": _ID, "parameters_json": (Required(), *_JSON_OBJECT)},
     "GetKnowledgeBaseRequest": {"knowledge_base_id": _ID},
     "ListKnowledgeBasesRequest": {"page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},
     "DeleteKnowledgeBaseRequest": {"knowledge_base_id": _ID},

@@ -38,6 +38,7 @@ ALLOWED = {
     "ListModels": READERS,
     "GetToolServer": READERS,
     "ListToolServers": READERS,
+    "ListToolServerStatuses": READERS,
     "GetKnowledgeBase": READERS,
     "ListKnowledgeBases": READERS,
     "GetPolicy": READERS,

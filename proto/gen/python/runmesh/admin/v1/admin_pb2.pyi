@@ -254,7 +254,7 @@ class ResourcePolicy(_message.Message):
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Optional. Names of tools. Each 1 to 255 bytes."""
+        """Optional. Names of tools; `server__*` stands for all tools that a server offers when a run starts. Each 1 to 255 bytes."""
 
     @_builtins.property
     def knowledge_bases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

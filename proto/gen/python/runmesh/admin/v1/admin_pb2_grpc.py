@@ -8,6 +8,7 @@ from runmesh.admin.v1 import admin_pb2 as runmesh_dot_admin_dot_v1_dot_admin__pb
 from runmesh.admin.v1 import attach_tokens_pb2 as runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2
 from runmesh.admin.v1 import explain_pb2 as runmesh_dot_admin_dot_v1_dot_explain__pb2
 from runmesh.admin.v1 import plugins_pb2 as runmesh_dot_admin_dot_v1_dot_plugins__pb2
+from runmesh.admin.v1 import tools_pb2 as runmesh_dot_admin_dot_v1_dot_tools__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -101,6 +102,16 @@ class AdminServiceStub:
                 '/runmesh.admin.v1.AdminService/DeleteToolServer',
                 request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteToolServerRequest.SerializeToString,
                 response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteToolServerResponse.FromString,
+                _registered_method=True)
+        self.ListToolServerStatuses = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/ListToolServerStatuses',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.ListToolServerStatusesRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.ListToolServerStatusesResponse.FromString,
+                _registered_method=True)
+        self.CallTool = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/CallTool',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.CallToolRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.CallToolResponse.FromString,
                 _registered_method=True)
         self.GetKnowledgeBase = channel.unary_unary(
                 '/runmesh.admin.v1.AdminService/GetKnowledgeBase',
@@ -316,6 +327,23 @@ class AdminServiceServicer:
 
     def DeleteToolServer(self, request, context):
         """Removes a tool server and its secrets. Runs under way keep its tools. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListToolServerStatuses(self, request, context):
+        """Says how it is with tool servers on the host that is called, and which tools they offer. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CallTool(self, request, context):
+        """Calls a tool of a tool server by hand. Repeating calls again. A tool that fails is an answer with `is_error`, not a status.
+        Needs `operator`.
+        Errors: NOT_FOUND for a tool that no server offers; INVALID_ARGUMENT for parameters that break its schema; UNAVAILABLE where its
+        server is away.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -572,6 +600,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DeleteToolServer,
                     request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteToolServerRequest.FromString,
                     response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteToolServerResponse.SerializeToString,
+            ),
+            'ListToolServerStatuses': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListToolServerStatuses,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.ListToolServerStatusesRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.ListToolServerStatusesResponse.SerializeToString,
+            ),
+            'CallTool': grpc.unary_unary_rpc_method_handler(
+                    servicer.CallTool,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.CallToolRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.CallToolResponse.SerializeToString,
             ),
             'GetKnowledgeBase': grpc.unary_unary_rpc_method_handler(
                     servicer.GetKnowledgeBase,
@@ -1022,6 +1060,60 @@ class AdminService:
             '/runmesh.admin.v1.AdminService/DeleteToolServer',
             runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteToolServerRequest.SerializeToString,
             runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteToolServerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListToolServerStatuses(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/ListToolServerStatuses',
+            runmesh_dot_admin_dot_v1_dot_tools__pb2.ListToolServerStatusesRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_tools__pb2.ListToolServerStatusesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CallTool(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/CallTool',
+            runmesh_dot_admin_dot_v1_dot_tools__pb2.CallToolRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_tools__pb2.CallToolResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -12,6 +12,7 @@ from runmesh.admin.v1 import admin_pb2 as _admin_pb2
 from runmesh.admin.v1 import attach_tokens_pb2 as _attach_tokens_pb2
 from runmesh.admin.v1 import explain_pb2 as _explain_pb2
 from runmesh.admin.v1 import plugins_pb2 as _plugins_pb2
+from runmesh.admin.v1 import tools_pb2 as _tools_pb2
 
 
 GRPC_GENERATED_VERSION: str
@@ -59,6 +60,14 @@ class AdminServiceStub:
     """Lists tool servers by id, without the values of their variables and headers. May be repeated."""
     DeleteToolServer: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteToolServerRequest, _admin_pb2.DeleteToolServerResponse]
     """Removes a tool server and its secrets. Runs under way keep its tools. May be repeated."""
+    ListToolServerStatuses: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListToolServerStatusesRequest, _tools_pb2.ListToolServerStatusesResponse]
+    """Says how it is with tool servers on the host that is called, and which tools they offer. May be repeated."""
+    CallTool: _aio.UnaryUnaryMultiCallable[_tools_pb2.CallToolRequest, _tools_pb2.CallToolResponse]
+    """Calls a tool of a tool server by hand. Repeating calls again. A tool that fails is an answer with `is_error`, not a status.
+    Needs `operator`.
+    Errors: NOT_FOUND for a tool that no server offers; INVALID_ARGUMENT for parameters that break its schema; UNAVAILABLE where its
+    server is away.
+    """
     GetKnowledgeBase: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetKnowledgeBaseRequest, _admin_pb2.GetKnowledgeBaseResponse]
     """Reads one knowledge base. May be repeated.
     Errors: NOT_FOUND.
@@ -242,6 +251,24 @@ class AdminServiceServicer:
         context: _aio.ServicerContext[_admin_pb2.DeleteToolServerRequest, _abc.Awaitable[_admin_pb2.DeleteToolServerResponse]],
     ) -> _abc.Awaitable[_admin_pb2.DeleteToolServerResponse]:
         """Removes a tool server and its secrets. Runs under way keep its tools. May be repeated."""
+
+    def ListToolServerStatuses(
+        self,
+        request: _tools_pb2.ListToolServerStatusesRequest,
+        context: _aio.ServicerContext[_tools_pb2.ListToolServerStatusesRequest, _abc.Awaitable[_tools_pb2.ListToolServerStatusesResponse]],
+    ) -> _abc.Awaitable[_tools_pb2.ListToolServerStatusesResponse]:
+        """Says how it is with tool servers on the host that is called, and which tools they offer. May be repeated."""
+
+    def CallTool(
+        self,
+        request: _tools_pb2.CallToolRequest,
+        context: _aio.ServicerContext[_tools_pb2.CallToolRequest, _abc.Awaitable[_tools_pb2.CallToolResponse]],
+    ) -> _abc.Awaitable[_tools_pb2.CallToolResponse]:
+        """Calls a tool of a tool server by hand. Repeating calls again. A tool that fails is an answer with `is_error`, not a status.
+        Needs `operator`.
+        Errors: NOT_FOUND for a tool that no server offers; INVALID_ARGUMENT for parameters that break its schema; UNAVAILABLE where its
+        server is away.
+        """
 
     def GetKnowledgeBase(
         self,
