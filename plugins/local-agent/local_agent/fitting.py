@@ -1,0 +1,82 @@
+"""A turn that is made to fit: results of tools are cut first, then whatever else is long."""
+
+from collections.abc import Callable, Sequence
+
+from runmesh.v1 import types_pb2
+from runmesh.v1.types_pb2 import ChatMessage
+
+from .budget import cap_for, cut_message
+from .tokens import messages_tokens, text_tokens
+
+# Less of a result than this tells a model nothing.
+_SMALLEST_RESULT = 64
+_SMALLEST_TEXT = 24
+
+
+def fit_turn(turn: Sequence[ChatMessage], tokens: int) -> list[ChatMessage]:
+    """Returns a turn of at most so many tokens: with cut texts, then without its first rounds.
+
+    The calls of a model stay as they are, since half of an argument is none; where even they are
+    too many, rounds of calls go as a whole, the oldest first.
+
+    Args:
+        turn: The messages of the turn: what was asked, and the rounds of tool calls so far.
+        tokens: How many tokens it may have.
+
+    Returns:
+        The turn; longer than it may be only where nothing is left to be cut.
+    """
+    fitted = list(turn)
+    while messages_tokens(fitted) > tokens:
+        cut = _cut(fitted, tokens, chosen=_is_result, least=_SMALLEST_RESULT)
+        if messages_tokens(cut) > tokens:
+            cut = _cut(fitted, tokens, chosen=_is_any, least=_SMALLEST_TEXT)
+        shorter = _without_a_round(fitted)
+        if messages_tokens(cut) <= tokens or len(shorter) == len(fitted):
+            return cut
+        fitted = shorter
+    return fitted
+
+
+def _is_result(message: ChatMessage) -> bool:
+    return message.role == types_pb2.CHAT_ROLE_TOOL
+
+
+def _is_any(_: ChatMessage) -> bool:
+    return True
+
+
+def _cut(
+    messages: Sequence[ChatMessage],
+    tokens: int,
+    *,
+    chosen: Callable[[ChatMessage], bool],
+    least: int,
+) -> list[ChatMessage]:
+    """Returns the messages with the chosen ones cut so that all have so many tokens."""
+    sizes = [_text_size(message) for message in messages if chosen(message)]
+    others = messages_tokens(messages) - sum(sizes)
+    cap = max(least, cap_for(sizes, tokens - others))
+    return [cut_message(each, cap) if chosen(each) else each for each in messages]
+
+
+def _text_size(message: ChatMessage) -> int:
+    return sum(text_tokens(part.text) for part in message.parts if part.HasField("text"))
+
+
+def _without_a_round(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Returns the messages without the first round of calls and its results."""
+    first = next((at for at, each in enumerate(messages) if each.tool_calls), len(messages))
+    end = first + 1
+    while end < len(messages) and _is_result(messages[end]):
+        end += 1
+    return [*messages[:first], *messages[end:]]
+
+
+def newest_that_fit(sizes: Sequence[int], tokens: int) -> int:
+    """Returns from which index on sizes, the newest last, sum up to so many tokens at most."""
+    left, start = tokens, len(sizes)
+    while start and sizes[start - 1] <= left:
+        start -= 1
+        left -= sizes[start]
+    return start
