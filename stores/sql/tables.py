@@ -502,3 +502,132 @@ actions = sa.Table(
 )
 is_open_action = actions.c.status < sa.literal_column(str(int(ActionStatus.RECORDED)))
 _partial_index("ix_actions_open", actions.c.action_id, where=is_open_action)
+
+# Knowledge. A base of the catalogue that was removed and made anew is another one here, so that
+# what is still there of the first is not the second's.
+knowledge_bases = sa.Table(
+    "knowledge_bases",
+    metadata,
+    _counter("number"),
+    _key("knowledge_base_id"),
+    _time("removed_at", nullable=True),
+    sqlite_autoincrement=True,
+)
+is_kept_base = knowledge_bases.c.removed_at.is_(None)
+_partial_index(
+    "ix_knowledge_bases_kept",
+    knowledge_bases.c.knowledge_base_id,
+    where=is_kept_base,
+    unique=True,
+)
+
+# A document has up to two versions that count: the one that is searched, and one that comes in.
+knowledge_documents = sa.Table(
+    "knowledge_documents",
+    metadata,
+    _counter("number"),
+    _integer("base"),
+    _key("document_id"),
+    _key("status"),
+    _text("reason", nullable=True),
+    _integer("current_version", nullable=True),
+    _integer("staged_version", nullable=True),
+    _time("created_at"),
+    _time("updated_at"),
+    sa.UniqueConstraint("base", "document_id"),
+    sqlite_autoincrement=True,
+)
+
+knowledge_versions = sa.Table(
+    "knowledge_versions",
+    metadata,
+    _counter("number"),
+    _integer("base"),
+    _integer("document"),
+    _text("name"),
+    _text("source"),
+    _text("mime_type"),
+    _integer("size_bytes"),
+    _bytes("sha256"),
+    _bytes("settings"),
+    _text("metadata"),
+    _key("artifact_id", nullable=True),
+    _integer("chunk_count"),
+    _time("touched_at"),
+    sa.Column("dropped", sa.Boolean, nullable=False),
+    sa.Index("ix_knowledge_versions_base", "base", "number"),
+    sqlite_autoincrement=True,
+)
+_partial_index(
+    "ix_knowledge_versions_dropped", knowledge_versions.c.number, where=knowledge_versions.c.dropped
+)
+_partial_index(
+    "ix_knowledge_versions_artifact",
+    knowledge_versions.c.artifact_id,
+    where=knowledge_versions.c.artifact_id.is_not(None),
+)
+
+# What filters find versions by: digests of name and value.
+knowledge_metadata = sa.Table(
+    "knowledge_metadata",
+    metadata,
+    sa.Column("base", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("digest", sa.LargeBinary, primary_key=True),
+    sa.Column("version", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Index(None, "version"),
+    sqlite_with_rowid=False,
+)
+
+# A chunk's number says its block and its place there: `stores.sql.knowledge_index`.
+knowledge_chunks = sa.Table(
+    "knowledge_chunks",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    _integer("version"),
+    _integer("ordinal"),
+    _integer("position"),
+    _integer("length"),
+    _text("heading"),
+    _text("text"),
+    sa.UniqueConstraint("version", "ordinal"),
+)
+
+# The numbers that the chunks of a version have, many in a row.
+knowledge_ranges = sa.Table(
+    "knowledge_ranges",
+    metadata,
+    sa.Column("version", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("first", sa.BigInteger, primary_key=True, autoincrement=False),
+    _integer("count"),
+    sqlite_with_rowid=False,
+)
+
+knowledge_vectors = sa.Table(
+    "knowledge_vectors",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    _key("model"),
+    _bytes("vector"),
+)
+
+knowledge_blocks = sa.Table(
+    "knowledge_blocks",
+    metadata,
+    _counter("number"),
+    sa.Column("base", sa.BigInteger, nullable=False, index=True),
+    _integer("used"),
+    _integer("garbage"),
+    _integer("vector_revision"),
+    _bytes("visible"),
+    _bytes("lengths"),
+    sqlite_autoincrement=True,
+)
+
+knowledge_postings = sa.Table(
+    "knowledge_postings",
+    metadata,
+    sa.Column("block", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("term", sa.BigInteger, primary_key=True, autoincrement=False),
+    _bytes("postings"),
+    sqlite_with_rowid=False,
+)
