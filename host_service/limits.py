@@ -71,6 +71,29 @@ class Limits:
         executing_actions: Actions that are executed at once; more wait for their turn.
         action_bytes: The target, or the payload, of an action, as JSON.
         action_answer_bytes: What is kept of an executor's answer.
+        document_bytes: A document of a knowledge base.
+        document_metadata_bytes: What is said of one for searches to filter by, as JSON.
+        document_characters: The text of one.
+        document_seconds: How much time of a processor it may take to read one.
+        document_memory_bytes: How much memory the process may have that reads documents.
+        document_readers: Documents that are read at once.
+        documents_at_once: Documents that are taken in at once; more wait for their turn.
+        idle_reader_seconds: How long a process that reads documents is kept for the next one.
+        embedded_passages: Passages whose vectors are asked for, and stored, at a time.
+        embedding_retry_seconds: How long passages wait whose vectors could not be had.
+        model_connect_seconds: How long a connection to a model's provider may take to be made.
+        model_silence_seconds: How long a provider may go without sending anything.
+        model_attempts: How often a call to a model is sent at most, while nothing of its answer
+            has come.
+        model_retry_wait_seconds: A call is tried again only where that is to be waited for no
+            longer.
+        model_waiting_calls: Calls that wait for their turn with one model.
+        model_request_bytes: What is sent to a model, pictures and all.
+        model_image_bytes: A picture that is sent to a model.
+        model_answer_bytes: The texts of one answer of a model.
+        model_response_bytes: What a model sends at once: a record of a stream, or a whole body.
+        model_error_bytes: What is read of a provider's error.
+        embedding_batch_texts: Texts that are sent to an embedding model at once.
         host_calls_per_second: HostAPI calls of one run, in the long run.
         host_calls_burst: HostAPI calls of one run at once, after a rest.
     """
@@ -114,6 +137,27 @@ class Limits:
     executing_actions: int = 64
     action_bytes: int = MIB
     action_answer_bytes: int = 64 * KIB
+    document_bytes: int = 32 * MIB
+    document_metadata_bytes: int = 64 * KIB
+    document_characters: int = 4 * MIB
+    document_seconds: float = 60.0
+    document_memory_bytes: int = 1024 * MIB
+    document_readers: int = 2
+    documents_at_once: int = 4
+    idle_reader_seconds: float = 30.0
+    embedded_passages: int = 64
+    embedding_retry_seconds: float = 60.0
+    model_connect_seconds: float = 10.0
+    model_silence_seconds: float = 300.0
+    model_attempts: int = 3
+    model_retry_wait_seconds: float = 30.0
+    model_waiting_calls: int = 1024
+    model_request_bytes: int = 64 * MIB
+    model_image_bytes: int = 20 * MIB
+    model_answer_bytes: int = 8 * MIB
+    model_response_bytes: int = 64 * MIB
+    model_error_bytes: int = 64 * KIB
+    embedding_batch_texts: int = 64
     host_calls_per_second: float = 100.0
     host_calls_burst: int = 200
 
@@ -161,8 +205,10 @@ class Limits:
             "state_value_bytes": self.state_value_bytes,
             "state_snapshot_bytes": self.state_snapshot_bytes,
             "storage_value_bytes": self.storage_value_bytes,
+            "document_metadata_bytes": self.document_metadata_bytes,
             # An action has two of them, and is shown with its answer.
             "action_bytes": self.action_bytes * 2 + self.action_answer_bytes,
+            "model_answer_bytes": self.model_answer_bytes,
             "message_characters": self.message_characters * _LONGEST_CHARACTER,
         }
         for name, size in sizes.items():

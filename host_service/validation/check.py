@@ -16,6 +16,8 @@ from runmesh.admin.v1 import (
     admin_pb2,
     attach_tokens_pb2,
     explain_pb2,
+    knowledge_pb2,
+    models_pb2,
     plugins_pb2,
     tools_pb2,
 )
@@ -52,6 +54,8 @@ _FILES: Final = tuple(
         gateway_pb2,
         host_api_pb2,
         manifest_pb2,
+        knowledge_pb2,
+        models_pb2,
         plugins_pb2,
         tools_pb2,
         result_pb2,

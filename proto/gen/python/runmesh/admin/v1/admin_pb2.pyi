@@ -13,6 +13,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from runmesh.admin.v1 import actions_pb2 as _actions_pb2
+from runmesh.admin.v1 import models_pb2 as _models_pb2
 from runmesh.v1 import context_pb2 as _context_pb2
 from runmesh.v1 import gateway_pb2 as _gateway_pb2
 from runmesh.v1 import manifest_pb2 as _manifest_pb2
@@ -569,6 +570,7 @@ class Model(_message.Message):
     OPTIONS_JSON_FIELD_NUMBER: _builtins.int
     ENABLED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Required. What agents and calls name it by, matching `[A-Za-z0-9][A-Za-z0-9._-]*`. 1 to 255 bytes."""
     name: _builtins.str
@@ -601,6 +603,8 @@ class Model(_message.Message):
     """Optional. Absent means true. A disabled model is given to nobody."""
     revision: _builtins.int
     """Optional. Set only by the host: counts the changes."""
+    origin: _models_pb2.ModelOrigin.ValueType
+    """Optional. Set only by the host: where it comes from."""
     @_builtins.property
     def abilities(self) -> _containers.RepeatedScalarFieldContainer[_context_pb2.ModelAbility.ValueType]:
         """Optional. What it can do beside text."""
@@ -623,10 +627,11 @@ class Model(_message.Message):
         options_json: _builtins.str = ...,
         enabled: _builtins.bool | None = ...,
         revision: _builtins.int = ...,
+        origin: _models_pb2.ModelOrigin.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_api_key", b"_api_key", "_context_window_tokens", b"_context_window_tokens", "_enabled", b"_enabled", "api_key", b"api_key", "context_window_tokens", b"context_window_tokens", "enabled", b"enabled"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_api_key", b"_api_key", "_context_window_tokens", b"_context_window_tokens", "_enabled", b"_enabled", "abilities", b"abilities", "api_key", b"api_key", "base_url", b"base_url", "context_window_tokens", b"context_window_tokens", "enabled", b"enabled", "has_api_key", b"has_api_key", "id", b"id", "kind", b"kind", "max_concurrency", b"max_concurrency", "model_name", b"model_name", "name", b"name", "options_json", b"options_json", "provider", b"provider", "requests_per_minute", b"requests_per_minute", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_api_key", b"_api_key", "_context_window_tokens", b"_context_window_tokens", "_enabled", b"_enabled", "abilities", b"abilities", "api_key", b"api_key", "base_url", b"base_url", "context_window_tokens", b"context_window_tokens", "enabled", b"enabled", "has_api_key", b"has_api_key", "id", b"id", "kind", b"kind", "max_concurrency", b"max_concurrency", "model_name", b"model_name", "name", b"name", "options_json", b"options_json", "origin", b"origin", "provider", b"provider", "requests_per_minute", b"requests_per_minute", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__api_key: _TypeAlias = _typing.Literal["api_key"]  # noqa: Y015
     _WhichOneofArgType__api_key: _TypeAlias = _typing.Literal["_api_key", b"_api_key"]  # noqa: Y015
@@ -1748,16 +1753,20 @@ class DeleteModelRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_ID_FIELD_NUMBER: _builtins.int
+    UNLESS_SELECTED_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """Required. Which. 1 to 255 bytes."""
+    unless_selected: _builtins.bool
+    """Optional. Whether to leave it where an agent or a knowledge base selects it: the error names them."""
     def __init__(
         self,
         *,
         model_id: _builtins.str = ...,
+        unless_selected: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_id", b"model_id", "unless_selected", b"unless_selected"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,8 @@ from runmesh.admin.v1 import actions_pb2 as runmesh_dot_admin_dot_v1_dot_actions
 from runmesh.admin.v1 import admin_pb2 as runmesh_dot_admin_dot_v1_dot_admin__pb2
 from runmesh.admin.v1 import attach_tokens_pb2 as runmesh_dot_admin_dot_v1_dot_attach__tokens__pb2
 from runmesh.admin.v1 import explain_pb2 as runmesh_dot_admin_dot_v1_dot_explain__pb2
+from runmesh.admin.v1 import knowledge_pb2 as runmesh_dot_admin_dot_v1_dot_knowledge__pb2
+from runmesh.admin.v1 import models_pb2 as runmesh_dot_admin_dot_v1_dot_models__pb2
 from runmesh.admin.v1 import plugins_pb2 as runmesh_dot_admin_dot_v1_dot_plugins__pb2
 from runmesh.admin.v1 import tools_pb2 as runmesh_dot_admin_dot_v1_dot_tools__pb2
 
@@ -83,6 +85,11 @@ class AdminServiceStub:
                 request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListModelsRequest.SerializeToString,
                 response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListModelsResponse.FromString,
                 _registered_method=True)
+        self.TestModel = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/TestModel',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_models__pb2.TestModelRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_models__pb2.TestModelResponse.FromString,
+                _registered_method=True)
         self.DeleteModel = channel.unary_unary(
                 '/runmesh.admin.v1.AdminService/DeleteModel',
                 request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteModelRequest.SerializeToString,
@@ -127,6 +134,41 @@ class AdminServiceStub:
                 '/runmesh.admin.v1.AdminService/DeleteKnowledgeBase',
                 request_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteKnowledgeBaseRequest.SerializeToString,
                 response_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteKnowledgeBaseResponse.FromString,
+                _registered_method=True)
+        self.AddDocument = channel.stream_stream(
+                '/runmesh.admin.v1.AdminService/AddDocument',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.AddDocumentRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.AddDocumentResponse.FromString,
+                _registered_method=True)
+        self.ListDocuments = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/ListDocuments',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.ListDocumentsRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.ListDocumentsResponse.FromString,
+                _registered_method=True)
+        self.DeleteDocument = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/DeleteDocument',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.DeleteDocumentRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.DeleteDocumentResponse.FromString,
+                _registered_method=True)
+        self.CountDocuments = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/CountDocuments',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.CountDocumentsRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.CountDocumentsResponse.FromString,
+                _registered_method=True)
+        self.EmbedDocuments = channel.unary_stream(
+                '/runmesh.admin.v1.AdminService/EmbedDocuments',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.EmbedDocumentsRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.EmbedDocumentsResponse.FromString,
+                _registered_method=True)
+        self.SearchKnowledge = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/SearchKnowledge',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.SearchKnowledgeRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.SearchKnowledgeResponse.FromString,
+                _registered_method=True)
+        self.GrantKnowledgeBase = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/GrantKnowledgeBase',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.GrantKnowledgeBaseRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.GrantKnowledgeBaseResponse.FromString,
                 _registered_method=True)
         self.GetPolicy = channel.unary_unary(
                 '/runmesh.admin.v1.AdminService/GetPolicy',
@@ -303,8 +345,18 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TestModel(self, request, context):
+        """Calls a model once as a run would, with a few words, and says how it answered. Needs `operator`: the call may cost something.
+        Repeating calls it again.
+        Errors: NOT_FOUND; what calls of models fail with.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteModel(self, request, context):
         """Removes a model and its API key. Runs under way keep it. May be repeated.
+        Errors: CONFLICT where it was to be spared, and agents select it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -365,7 +417,68 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteKnowledgeBase(self, request, context):
-        """Removes a knowledge base. Runs under way keep it. May be repeated.
+        """Removes a knowledge base and its documents. Runs under way find nothing in it. May be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddDocument(self, request_iterator, context):
+        """Takes a document in, in place of the one with its id, which is searched until the new one is whole; says how far it has come.
+        Text, Markdown, HTML and PDF can be read. May be repeated: the same document is left as it is, and one that was interrupted
+        goes on. Needs `operator`.
+        Errors: NOT_FOUND for a knowledge base; INVALID_ARGUMENT for a document that cannot be read, saying why; PAYLOAD_TOO_LARGE;
+        CONFLICT where the same document is taken in by another call meanwhile.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDocuments(self, request, context):
+        """Lists the documents of a knowledge base by id. May be repeated.
+        Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteDocument(self, request, context):
+        """Removes a document. May be repeated. Needs `operator`.
+        Errors: NOT_FOUND for a knowledge base.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CountDocuments(self, request, context):
+        """Says what a knowledge base has. May be repeated.
+        Errors: NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EmbedDocuments(self, request, context):
+        """Has vectors made for passages that have none: after their model was chosen or changed, or failed before. Ends when all have one.
+        May be repeated: it goes on where it was. Needs `operator`.
+        Errors: NOT_FOUND; INVALID_ARGUMENT for a knowledge base without a model; whatever the model fails with.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SearchKnowledge(self, request, context):
+        """Searches knowledge bases as runs do. May be repeated.
+        Errors: NOT_FOUND for a knowledge base that is not there or disabled.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GrantKnowledgeBase(self, request, context):
+        """Gives a knowledge base to an agent: through the first field of its runner's configuration that selects some, else through its
+        resource policy. May be repeated. Needs `operator`.
+        Errors: NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -581,6 +694,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListModelsRequest.FromString,
                     response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.ListModelsResponse.SerializeToString,
             ),
+            'TestModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.TestModel,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_models__pb2.TestModelRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_models__pb2.TestModelResponse.SerializeToString,
+            ),
             'DeleteModel': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteModel,
                     request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteModelRequest.FromString,
@@ -625,6 +743,41 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DeleteKnowledgeBase,
                     request_deserializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteKnowledgeBaseRequest.FromString,
                     response_serializer=runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteKnowledgeBaseResponse.SerializeToString,
+            ),
+            'AddDocument': grpc.stream_stream_rpc_method_handler(
+                    servicer.AddDocument,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.AddDocumentRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.AddDocumentResponse.SerializeToString,
+            ),
+            'ListDocuments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDocuments,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.ListDocumentsRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.ListDocumentsResponse.SerializeToString,
+            ),
+            'DeleteDocument': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteDocument,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.DeleteDocumentRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.DeleteDocumentResponse.SerializeToString,
+            ),
+            'CountDocuments': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountDocuments,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.CountDocumentsRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.CountDocumentsResponse.SerializeToString,
+            ),
+            'EmbedDocuments': grpc.unary_stream_rpc_method_handler(
+                    servicer.EmbedDocuments,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.EmbedDocumentsRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.EmbedDocumentsResponse.SerializeToString,
+            ),
+            'SearchKnowledge': grpc.unary_unary_rpc_method_handler(
+                    servicer.SearchKnowledge,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.SearchKnowledgeRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.SearchKnowledgeResponse.SerializeToString,
+            ),
+            'GrantKnowledgeBase': grpc.unary_unary_rpc_method_handler(
+                    servicer.GrantKnowledgeBase,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.GrantKnowledgeBaseRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_knowledge__pb2.GrantKnowledgeBaseResponse.SerializeToString,
             ),
             'GetPolicy': grpc.unary_unary_rpc_method_handler(
                     servicer.GetPolicy,
@@ -963,6 +1116,33 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def TestModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/TestModel',
+            runmesh_dot_admin_dot_v1_dot_models__pb2.TestModelRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_models__pb2.TestModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def DeleteModel(request,
             target,
             options=(),
@@ -1195,6 +1375,195 @@ class AdminService:
             '/runmesh.admin.v1.AdminService/DeleteKnowledgeBase',
             runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteKnowledgeBaseRequest.SerializeToString,
             runmesh_dot_admin_dot_v1_dot_admin__pb2.DeleteKnowledgeBaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddDocument(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/runmesh.admin.v1.AdminService/AddDocument',
+            runmesh_dot_admin_dot_v1_dot_knowledge__pb2.AddDocumentRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_knowledge__pb2.AddDocumentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDocuments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/ListDocuments',
+            runmesh_dot_admin_dot_v1_dot_knowledge__pb2.ListDocumentsRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_knowledge__pb2.ListDocumentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteDocument(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/DeleteDocument',
+            runmesh_dot_admin_dot_v1_dot_knowledge__pb2.DeleteDocumentRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_knowledge__pb2.DeleteDocumentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountDocuments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/CountDocuments',
+            runmesh_dot_admin_dot_v1_dot_knowledge__pb2.CountDocumentsRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_knowledge__pb2.CountDocumentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EmbedDocuments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/EmbedDocuments',
+            runmesh_dot_admin_dot_v1_dot_knowledge__pb2.EmbedDocumentsRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_knowledge__pb2.EmbedDocumentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SearchKnowledge(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/SearchKnowledge',
+            runmesh_dot_admin_dot_v1_dot_knowledge__pb2.SearchKnowledgeRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_knowledge__pb2.SearchKnowledgeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GrantKnowledgeBase(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/GrantKnowledgeBase',
+            runmesh_dot_admin_dot_v1_dot_knowledge__pb2.GrantKnowledgeBaseRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_knowledge__pb2.GrantKnowledgeBaseResponse.FromString,
             options,
             channel_credentials,
             insecure,

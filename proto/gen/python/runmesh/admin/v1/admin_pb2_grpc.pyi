@@ -11,6 +11,8 @@ from runmesh.admin.v1 import actions_pb2 as _actions_pb2
 from runmesh.admin.v1 import admin_pb2 as _admin_pb2
 from runmesh.admin.v1 import attach_tokens_pb2 as _attach_tokens_pb2
 from runmesh.admin.v1 import explain_pb2 as _explain_pb2
+from runmesh.admin.v1 import knowledge_pb2 as _knowledge_pb2
+from runmesh.admin.v1 import models_pb2 as _models_pb2
 from runmesh.admin.v1 import plugins_pb2 as _plugins_pb2
 from runmesh.admin.v1 import tools_pb2 as _tools_pb2
 
@@ -50,8 +52,15 @@ class AdminServiceStub:
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListModelsRequest, _admin_pb2.ListModelsResponse]
     """Lists models by id, without their API keys. May be repeated."""
+    TestModel: _aio.UnaryUnaryMultiCallable[_models_pb2.TestModelRequest, _models_pb2.TestModelResponse]
+    """Calls a model once as a run would, with a few words, and says how it answered. Needs `operator`: the call may cost something.
+    Repeating calls it again.
+    Errors: NOT_FOUND; what calls of models fail with.
+    """
     DeleteModel: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteModelRequest, _admin_pb2.DeleteModelResponse]
-    """Removes a model and its API key. Runs under way keep it. May be repeated."""
+    """Removes a model and its API key. Runs under way keep it. May be repeated.
+    Errors: CONFLICT where it was to be spared, and agents select it.
+    """
     GetToolServer: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetToolServerRequest, _admin_pb2.GetToolServerResponse]
     """Reads one tool server, without the values of its variables and headers. May be repeated.
     Errors: NOT_FOUND.
@@ -75,7 +84,40 @@ class AdminServiceStub:
     ListKnowledgeBases: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListKnowledgeBasesRequest, _admin_pb2.ListKnowledgeBasesResponse]
     """Lists knowledge bases by id. May be repeated."""
     DeleteKnowledgeBase: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteKnowledgeBaseRequest, _admin_pb2.DeleteKnowledgeBaseResponse]
-    """Removes a knowledge base. Runs under way keep it. May be repeated."""
+    """Removes a knowledge base and its documents. Runs under way find nothing in it. May be repeated."""
+    AddDocument: _aio.StreamStreamMultiCallable[_knowledge_pb2.AddDocumentRequest, _knowledge_pb2.AddDocumentResponse]
+    """Takes a document in, in place of the one with its id, which is searched until the new one is whole; says how far it has come.
+    Text, Markdown, HTML and PDF can be read. May be repeated: the same document is left as it is, and one that was interrupted
+    goes on. Needs `operator`.
+    Errors: NOT_FOUND for a knowledge base; INVALID_ARGUMENT for a document that cannot be read, saying why; PAYLOAD_TOO_LARGE;
+    CONFLICT where the same document is taken in by another call meanwhile.
+    """
+    ListDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_pb2.ListDocumentsRequest, _knowledge_pb2.ListDocumentsResponse]
+    """Lists the documents of a knowledge base by id. May be repeated.
+    Errors: NOT_FOUND.
+    """
+    DeleteDocument: _aio.UnaryUnaryMultiCallable[_knowledge_pb2.DeleteDocumentRequest, _knowledge_pb2.DeleteDocumentResponse]
+    """Removes a document. May be repeated. Needs `operator`.
+    Errors: NOT_FOUND for a knowledge base.
+    """
+    CountDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_pb2.CountDocumentsRequest, _knowledge_pb2.CountDocumentsResponse]
+    """Says what a knowledge base has. May be repeated.
+    Errors: NOT_FOUND.
+    """
+    EmbedDocuments: _aio.UnaryStreamMultiCallable[_knowledge_pb2.EmbedDocumentsRequest, _knowledge_pb2.EmbedDocumentsResponse]
+    """Has vectors made for passages that have none: after their model was chosen or changed, or failed before. Ends when all have one.
+    May be repeated: it goes on where it was. Needs `operator`.
+    Errors: NOT_FOUND; INVALID_ARGUMENT for a knowledge base without a model; whatever the model fails with.
+    """
+    SearchKnowledge: _aio.UnaryUnaryMultiCallable[_knowledge_pb2.SearchKnowledgeRequest, _knowledge_pb2.SearchKnowledgeResponse]
+    """Searches knowledge bases as runs do. May be repeated.
+    Errors: NOT_FOUND for a knowledge base that is not there or disabled.
+    """
+    GrantKnowledgeBase: _aio.UnaryUnaryMultiCallable[_knowledge_pb2.GrantKnowledgeBaseRequest, _knowledge_pb2.GrantKnowledgeBaseResponse]
+    """Gives a knowledge base to an agent: through the first field of its runner's configuration that selects some, else through its
+    resource policy. May be repeated. Needs `operator`.
+    Errors: NOT_FOUND.
+    """
     GetPolicy: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.GetPolicyResponse]
     """Reads the policy of one workspace. May be repeated.
     Errors: NOT_FOUND.
@@ -222,12 +264,24 @@ class AdminServiceServicer:
     ) -> _abc.Awaitable[_admin_pb2.ListModelsResponse]:
         """Lists models by id, without their API keys. May be repeated."""
 
+    def TestModel(
+        self,
+        request: _models_pb2.TestModelRequest,
+        context: _aio.ServicerContext[_models_pb2.TestModelRequest, _abc.Awaitable[_models_pb2.TestModelResponse]],
+    ) -> _abc.Awaitable[_models_pb2.TestModelResponse]:
+        """Calls a model once as a run would, with a few words, and says how it answered. Needs `operator`: the call may cost something.
+        Repeating calls it again.
+        Errors: NOT_FOUND; what calls of models fail with.
+        """
+
     def DeleteModel(
         self,
         request: _admin_pb2.DeleteModelRequest,
         context: _aio.ServicerContext[_admin_pb2.DeleteModelRequest, _abc.Awaitable[_admin_pb2.DeleteModelResponse]],
     ) -> _abc.Awaitable[_admin_pb2.DeleteModelResponse]:
-        """Removes a model and its API key. Runs under way keep it. May be repeated."""
+        """Removes a model and its API key. Runs under way keep it. May be repeated.
+        Errors: CONFLICT where it was to be spared, and agents select it.
+        """
 
     def GetToolServer(
         self,
@@ -291,7 +345,75 @@ class AdminServiceServicer:
         request: _admin_pb2.DeleteKnowledgeBaseRequest,
         context: _aio.ServicerContext[_admin_pb2.DeleteKnowledgeBaseRequest, _abc.Awaitable[_admin_pb2.DeleteKnowledgeBaseResponse]],
     ) -> _abc.Awaitable[_admin_pb2.DeleteKnowledgeBaseResponse]:
-        """Removes a knowledge base. Runs under way keep it. May be repeated."""
+        """Removes a knowledge base and its documents. Runs under way find nothing in it. May be repeated."""
+
+    def AddDocument(
+        self,
+        request_iterator: _abc.AsyncIterator[_knowledge_pb2.AddDocumentRequest],
+        context: _aio.ServicerContext[_abc.AsyncIterator[_knowledge_pb2.AddDocumentRequest], _abc.AsyncIterator[_knowledge_pb2.AddDocumentResponse]],
+    ) -> _abc.AsyncIterator[_knowledge_pb2.AddDocumentResponse]:
+        """Takes a document in, in place of the one with its id, which is searched until the new one is whole; says how far it has come.
+        Text, Markdown, HTML and PDF can be read. May be repeated: the same document is left as it is, and one that was interrupted
+        goes on. Needs `operator`.
+        Errors: NOT_FOUND for a knowledge base; INVALID_ARGUMENT for a document that cannot be read, saying why; PAYLOAD_TOO_LARGE;
+        CONFLICT where the same document is taken in by another call meanwhile.
+        """
+
+    def ListDocuments(
+        self,
+        request: _knowledge_pb2.ListDocumentsRequest,
+        context: _aio.ServicerContext[_knowledge_pb2.ListDocumentsRequest, _abc.Awaitable[_knowledge_pb2.ListDocumentsResponse]],
+    ) -> _abc.Awaitable[_knowledge_pb2.ListDocumentsResponse]:
+        """Lists the documents of a knowledge base by id. May be repeated.
+        Errors: NOT_FOUND.
+        """
+
+    def DeleteDocument(
+        self,
+        request: _knowledge_pb2.DeleteDocumentRequest,
+        context: _aio.ServicerContext[_knowledge_pb2.DeleteDocumentRequest, _abc.Awaitable[_knowledge_pb2.DeleteDocumentResponse]],
+    ) -> _abc.Awaitable[_knowledge_pb2.DeleteDocumentResponse]:
+        """Removes a document. May be repeated. Needs `operator`.
+        Errors: NOT_FOUND for a knowledge base.
+        """
+
+    def CountDocuments(
+        self,
+        request: _knowledge_pb2.CountDocumentsRequest,
+        context: _aio.ServicerContext[_knowledge_pb2.CountDocumentsRequest, _abc.Awaitable[_knowledge_pb2.CountDocumentsResponse]],
+    ) -> _abc.Awaitable[_knowledge_pb2.CountDocumentsResponse]:
+        """Says what a knowledge base has. May be repeated.
+        Errors: NOT_FOUND.
+        """
+
+    def EmbedDocuments(
+        self,
+        request: _knowledge_pb2.EmbedDocumentsRequest,
+        context: _aio.ServicerContext[_knowledge_pb2.EmbedDocumentsRequest, _abc.AsyncIterator[_knowledge_pb2.EmbedDocumentsResponse]],
+    ) -> _abc.AsyncIterator[_knowledge_pb2.EmbedDocumentsResponse]:
+        """Has vectors made for passages that have none: after their model was chosen or changed, or failed before. Ends when all have one.
+        May be repeated: it goes on where it was. Needs `operator`.
+        Errors: NOT_FOUND; INVALID_ARGUMENT for a knowledge base without a model; whatever the model fails with.
+        """
+
+    def SearchKnowledge(
+        self,
+        request: _knowledge_pb2.SearchKnowledgeRequest,
+        context: _aio.ServicerContext[_knowledge_pb2.SearchKnowledgeRequest, _abc.Awaitable[_knowledge_pb2.SearchKnowledgeResponse]],
+    ) -> _abc.Awaitable[_knowledge_pb2.SearchKnowledgeResponse]:
+        """Searches knowledge bases as runs do. May be repeated.
+        Errors: NOT_FOUND for a knowledge base that is not there or disabled.
+        """
+
+    def GrantKnowledgeBase(
+        self,
+        request: _knowledge_pb2.GrantKnowledgeBaseRequest,
+        context: _aio.ServicerContext[_knowledge_pb2.GrantKnowledgeBaseRequest, _abc.Awaitable[_knowledge_pb2.GrantKnowledgeBaseResponse]],
+    ) -> _abc.Awaitable[_knowledge_pb2.GrantKnowledgeBaseResponse]:
+        """Gives a knowledge base to an agent: through the first field of its runner's configuration that selects some, else through its
+        resource policy. May be repeated. Needs `operator`.
+        Errors: NOT_FOUND.
+        """
 
     def GetPolicy(
         self,
