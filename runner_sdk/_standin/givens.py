@@ -15,6 +15,7 @@ from runner_sdk.messages import MessageLike, chat_messages
 from runner_sdk.results import StateScope, state_scope
 
 ModelKind: TypeAlias = Literal["chat", "rerank", "embedding"]
+ModelAbility: TypeAlias = Literal["vision", "tool_calling", "reasoning", "json"]
 
 
 class Givens:
@@ -23,7 +24,14 @@ class Givens:
     def __init__(self) -> None:
         self._world = World()
 
-    def add_model(self, model_id: str, *answers: ModelScript, kind: ModelKind = "chat") -> None:
+    def add_model(
+        self,
+        model_id: str,
+        *answers: ModelScript,
+        kind: ModelKind = "chat",
+        context_window_tokens: int | None = None,
+        abilities: Iterable[ModelAbility] = (),
+    ) -> None:
         """Gives runs a model.
 
         Args:
@@ -32,12 +40,19 @@ class Givens:
                 message (see `tool_call`), an InvokeModelResponse, a HostCallError, or a function
                 of the request. Rankings and vectors are given with `answer`.
             kind: What it is for.
+            context_window_tokens: Tokens that fit into one call. None: it does not say.
+            abilities: What it can do beside text.
         """
         resource = context_pb2.ModelResource(
             model_id=model_id,
             kind=context_pb2.ModelKind.Value(f"MODEL_KIND_{kind.upper()}"),
             provider="stand-in",
             name=model_id,
+            context_window_tokens=context_window_tokens,
+            abilities=[
+                context_pb2.ModelAbility.Value(f"MODEL_ABILITY_{each.upper()}")
+                for each in abilities
+            ],
         )
         self._world.models.add(resource, answers)
 

@@ -1,5 +1,6 @@
 """The local agent's runner."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
@@ -13,9 +14,15 @@ class LocalAgent(AgentRunner):
 
     async def run(self, ctx: RunContext) -> AsyncIterator[Result]:
         """Answers one event."""
-        async with aclosing(Turn(ctx).results()) as results:
-            async for result in results:
+        turn = Turn(ctx)
+        try:
+            async with aclosing(turn.results()) as results:
+                async for result in results:
+                    yield result
+        except asyncio.CancelledError:
+            for result in turn.cancelled():
                 yield result
+            raise
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
 """The models of a run: the primary one, and fallbacks that are tried before anything was said."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from runmesh.v1.context_pb2 import MODEL_KIND_CHAT, ModelResource
 from runmesh.v1.host_api_pb2 import ModelDelta
 from runmesh.v1.types_pb2 import ChatMessage, ToolDefinition
 
 from runner_sdk import HostCallError, RunContext
-from runner_sdk.errors import DeadlineExceeded, Unauthenticated
-from runner_sdk.host import ModelAnswer
+from runner_sdk.errors import DeadlineExceeded, PayloadTooLarge, Unauthenticated
+from runner_sdk.host import ModelAnswer, ModelStream
 
 from .failures import Failed, model_failed, no_model
 from .settings import Settings
@@ -24,8 +25,16 @@ class Question:
     tool_choice: str = ""
 
 
-MakeQuestion = Callable[[ModelResource], Awaitable[Question]]
-"""Makes the question for one model: what it can see and how much it can read differ."""
+class Asker(Protocol):
+    """Makes questions for the models: what they can see and how much they can read differ."""
+
+    async def question(self, model: ModelResource, *, shorter: bool) -> Question:
+        """Returns the question for one model.
+
+        Args:
+            model: The model that is asked.
+            shorter: Whether it has refused the question because that was too long for it.
+        """
 
 
 class Models:
@@ -43,6 +52,7 @@ class Models:
         self._calls = ctx.host.models
         self._extra_args = settings.extra_args
         self._left = [given[each] for each in settings.model_ids if each in given]
+        self._shortened: set[str] = set()
         self._answer: ModelAnswer | None = None
         self.missing = [each for each in settings.model_ids if each not in given]
         self.failed: list[Failed] = []
@@ -61,32 +71,44 @@ class Models:
             raise RuntimeError("no model has answered yet")
         return self._answer
 
-    async def ask(self, make_question: MakeQuestion) -> AsyncGenerator[ModelDelta, None]:
+    async def ask(self, asker: Asker) -> AsyncGenerator[ModelDelta, None]:
         """Yields an answer's pieces as they come; `answer` has the whole afterwards.
 
-        A model that fails before its first piece is left for the next one, for the rest of the run.
+        A model that fails before its first piece is left for the next one, for the rest of the
+        run. One for which the question is too long is asked once more, a shorter one.
 
         Raises:
             RunFailure: None of them answered, or one broke off in the middle.
         """
         while True:
             model, began = self.current, False
-            question = await make_question(model)
+            question = await asker.question(model, shorter=model.model_id in self._shortened)
             try:
-                async with self._calls.stream(
-                    model.model_id,
-                    question.messages,
-                    tools=question.tools,
-                    tool_choice=question.tool_choice,
-                    extra_args=self._extra_args or None,
-                ) as stream:
+                async with self._stream(model, question) as stream:
                     async for piece in stream:
                         began = began or _says_something(piece)
                         yield piece
                 self._answer = stream.answer
                 return
             except HostCallError as error:
-                self._give_up(model, error, began=began)
+                if began or not self._shortens(model, error):
+                    self._give_up(model, error, began=began)
+
+    def _stream(self, model: ModelResource, question: Question) -> ModelStream:
+        return self._calls.stream(
+            model.model_id,
+            question.messages,
+            tools=question.tools,
+            tool_choice=question.tool_choice if question.tools else "",
+            extra_args=self._extra_args or None,
+        )
+
+    def _shortens(self, model: ModelResource, error: HostCallError) -> bool:
+        """Returns whether the model is to be asked again, something shorter."""
+        if model.model_id in self._shortened or not is_too_long(error):
+            return False
+        self._shortened.add(model.model_id)
+        return True
 
     def _give_up(self, model: ModelResource, error: HostCallError, *, began: bool) -> None:
         """Goes on to the next model, or ends the run where that cannot help."""
@@ -95,6 +117,11 @@ class Models:
         if began or run_is_over or len(self._left) == 1:
             raise model_failed(self.failed, said_something=began) from error
         self._left.pop(0)
+
+
+def is_too_long(error: HostCallError) -> bool:
+    """Returns whether a model refused a question because it is too long."""
+    return isinstance(error, PayloadTooLarge)
 
 
 def _says_something(piece: ModelDelta) -> bool:

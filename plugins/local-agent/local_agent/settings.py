@@ -19,7 +19,6 @@ class Settings:
     Attributes:
         model_ids: The primary model, then its fallbacks; each once.
         prompt: The configuration's own instructions.
-        knowledge_base_ids: Which knowledge bases are searched.
         top_k: How many passages the model is given at most.
         rerank_model_id: What orders passages by their relevance; empty: nothing.
         max_tool_rounds: How many rounds of tool calls there are at most.
@@ -30,7 +29,6 @@ class Settings:
 
     model_ids: tuple[str, ...] = ()
     prompt: tuple[ChatMessage, ...] = ()
-    knowledge_base_ids: tuple[str, ...] = ()
     top_k: int = 5
     rerank_model_id: str = ""
     max_tool_rounds: int = 8
@@ -48,7 +46,6 @@ class Settings:
         return cls(
             model_ids=_model_ids(config.get("model")),
             prompt=_prompt(config.get("prompt") or ()),
-            knowledge_base_ids=_choices(config.get("knowledge_bases") or ()),
             top_k=config.get("top_k", 5),
             rerank_model_id="".join(_choices([config.get("rerank_model")])),
             max_tool_rounds=config.get("max_tool_rounds", 8),

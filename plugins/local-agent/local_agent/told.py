@@ -1,0 +1,100 @@
+"""What a model is told in one turn, made anew for each question."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from runmesh.v1.context_pb2 import MODEL_ABILITY_TOOL_CALLING, ModelResource
+from runmesh.v1.types_pb2 import ChatMessage, TokenUsage, ToolDefinition
+
+from runner_sdk import RunContext
+
+from .budget import Budget
+from .heard import Heard, told_of_event
+from .memory import Memory
+from .models import Question
+from .settings import Settings
+
+
+@dataclass(slots=True, kw_only=True)
+class TurnPrompt:
+    """The instructions, what was heard, what was found for it, and the rounds of calls so far.
+
+    Attributes:
+        ctx: The run.
+        settings: The agent's configuration.
+        system: The instructions.
+        heard: What was said; None: an event without words.
+        passages: What was found for it, in words for the model.
+        tools: The tools that the model is offered.
+        rounds: What came after: answers with calls, their results, and what was said meanwhile.
+        must_answer: Whether no tool may be called any more.
+        unseen: Names of the pictures that the model which was asked last cannot see.
+    """
+
+    ctx: RunContext
+    settings: Settings
+    system: Sequence[ChatMessage]
+    heard: Heard | None
+    passages: str
+    tools: Sequence[ToolDefinition]
+    rounds: list[ChatMessage | Heard] = field(default_factory=list)
+    must_answer: bool = False
+    unseen: list[str] = field(default_factory=list)
+    _memory: Memory | None = None
+    _memories: dict[tuple[str, bool], Memory] = field(default_factory=dict)
+
+    async def question(self, model: ModelResource, *, shorter: bool) -> Question:
+        """Returns the question for one model; a shorter one has half the room."""
+        tools = self.tools if calls_tools(model) else ()
+        self._memory = self._memory_of(model, shorter=shorter)
+        self.unseen = []
+        messages = await self._memory.prompt(
+            system=self.system, turn=self._turn(model), tools=tools
+        )
+        return Question(messages, tools, "none" if self.must_answer else "")
+
+    async def after(self, usage: TokenUsage | None) -> None:
+        """Lets what the next turn needs be kept.
+
+        Args:
+            usage: What the last question cost; None: unknown.
+        """
+        if self._memory is not None:
+            await self._memory.after(usage=usage)
+
+    def _turn(self, model: ModelResource) -> list[ChatMessage]:
+        first = self.heard or told_of_event(self.ctx)
+        turn = [self._told(first, model, before=self.passages)]
+        return turn + [self._told(each, model) for each in self.rounds]
+
+    def _told(
+        self, said: ChatMessage | Heard, model: ModelResource, before: str = ""
+    ) -> ChatMessage:
+        if isinstance(said, ChatMessage):
+            return said
+        told = said.told_to(model, before=before)
+        self.unseen += told.unseen
+        return told.message
+
+    def _memory_of(self, model: ModelResource, *, shorter: bool) -> Memory:
+        key = (model.model_id, shorter)
+        if key not in self._memories:
+            self._memories[key] = Memory(
+                self.ctx,
+                model=_halved(model, self.settings) if shorter else model,
+                settings=self.settings,
+            )
+        return self._memories[key]
+
+
+def calls_tools(model: ModelResource) -> bool:
+    """Returns whether a model may be offered tools; one that says nothing of itself may."""
+    return not model.abilities or MODEL_ABILITY_TOOL_CALLING in model.abilities
+
+
+def _halved(model: ModelResource, settings: Settings) -> ModelResource:
+    """Returns a model that holds half of what it was taken to hold."""
+    halved = ModelResource()
+    halved.CopyFrom(model)
+    halved.context_window_tokens = Budget.of(model, settings).window // 2
+    return halved

@@ -1,0 +1,35 @@
+"""What the agent itself says to people, in the languages that it knows."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from runner_sdk import RunContext
+
+_ENGLISH: Final = "en"
+_UNSEEN: Mapping[str, str] = {
+    _ENGLISH: "[I cannot look at images: {names}. The model {model} works with text only.]",
+    "zh": "[我无法查看图片: {names}。模型 {model} 只能处理文本。]",
+}
+_TOOL_LIMIT: Mapping[str, str] = {
+    _ENGLISH: "[I stopped after {rounds} rounds of tool calls without coming to an answer.]",
+    "zh": "[我在 {rounds} 轮工具调用后停止, 未能得出答案。]",
+}
+_MOST_NAMES = 5
+
+
+def unseen_images(ctx: RunContext, names: Sequence[str], model_id: str) -> str:
+    """Returns what people are told when the model cannot see their images."""
+    shown = ", ".join(names[:_MOST_NAMES])
+    if len(names) > _MOST_NAMES:
+        shown += f" (+{len(names) - _MOST_NAMES})"
+    return _UNSEEN[_language(ctx)].format(names=shown, model=model_id)
+
+
+def tool_limit(ctx: RunContext, rounds: int) -> str:
+    """Returns what people are told when a model only calls tools and never answers."""
+    return _TOOL_LIMIT[_language(ctx)].format(rounds=rounds)
+
+
+def _language(ctx: RunContext) -> str:
+    language = ctx.proto.runtime.locale.replace("-", "_").partition("_")[0].lower()
+    return language if language in _UNSEEN else _ENGLISH
