@@ -49,8 +49,12 @@ format: setup ## Format the sources and mend what lint can mend itself
 	@.venv/bin/ruff format --quiet .
 
 .PHONY: stubs
-stubs: setup ## Generate proto/gen/python from the contract
+stubs: setup ## Generate proto/gen/python; LANG=go|typescript|java|rust|cpp|csharp: build/stubs/LANG
+ifeq ($(origin LANG),command line)
+	@dev/language_stubs.sh $(LANG) $(OUT)
+else
 	@dev/stubs.sh
+endif
 
 # What released runners were built against: renewed with a release, never to quiet a failing check.
 .PHONY: contract-image
