@@ -9,7 +9,7 @@ from tests.toolchains import require_tool
 
 _ROOT = Path(__file__).parents[2]
 
-# By language: what its generators need, and files of a message and of a service with a word of each.
+# By language: what its generators need, and files with a word of each.
 _LANGUAGES = {
     "go": (
         ["go"],
@@ -62,8 +62,8 @@ def test_language_without_stubs_is_told_those_that_have_some(tmp_path: Path) -> 
 
 
 def _make_stubs(language: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603 - the project's own target
-        ["make", "--silent", "stubs", f"LANG={language}", f"OUT={folder}"],  # noqa: S607
+    return subprocess.run(
+        ["make", "--silent", "stubs", f"LANG={language}", f"OUT={folder}"],
         cwd=_ROOT,
         capture_output=True,
         text=True,
