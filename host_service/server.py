@@ -92,6 +92,8 @@ from host_service.start_up import (
     read_configuration,
     renew_secrets,
 )
+from host_service.supervisor.cgroups import CgroupUse, DelegatedCgroup, enter_cgroup
+from host_service.supervisor.errors import CgroupUnusable
 from host_service.supervisor.sockets import SocketFolder
 from host_service.supervisor.supervisor import Supervisor
 from host_service.telemetry import Telemetry
@@ -361,6 +363,7 @@ class _Builder:
         )
         self._stack.push_async_callback(static.close)
         _dial(static, self._settings.static_runners)
+        cgroups = await asyncio.to_thread(_enter_cgroup, self._settings)
         shipped = [shipped_plugins_folder()] if self._settings.shipped_plugins else []
         supervisor = Supervisor(
             registry=registry,
@@ -369,6 +372,7 @@ class _Builder:
             find_interpreter=interpreters_of(EnvironmentShelf(self._folder.path)),
             disabled=regime.disabled,
             sockets=self._sockets,
+            cgroups=cgroups,
         )
         self._stack.push_async_callback(supervisor.stop)
         await supervisor.start()
@@ -685,6 +689,14 @@ def _told_files(files: ListenFiles | None) -> dict[str, str]:
         "tls_key": str(files.key),
         "tls_client_ca": str(files.client_ca or ""),
     }
+
+
+def _enter_cgroup(settings: Settings) -> DelegatedCgroup | None:
+    try:
+        return enter_cgroup(CgroupUse(settings.cgroups))
+    except CgroupUnusable as error:
+        advice = "delegate one (systemd: Delegate=yes), or leave --cgroups"
+        raise StartupError(f"plugins cannot have cgroups: {error}", advice) from error
 
 
 def _dial(static: StaticRunners, runners: Iterable[tuple[str, str]]) -> None:

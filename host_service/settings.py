@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from host_service.certificates.files import DialDefaults, ListenFiles
 from host_service.limits import Limits
@@ -56,6 +57,7 @@ class Settings:
             where it listens.
         log_level: `debug`, `info`, `warning` or `error`.
         quit_with_stdin: Stop when standard input ends.
+        cgroups: Whether cgroups hold the limits of plugins; `auto`: where one is delegated.
         shipped_plugins: Also start the plugins that ship with the host.
         limits: How much is too much.
     """
@@ -74,5 +76,6 @@ class Settings:
     advertise_address: str = ""
     log_level: str = "info"
     quit_with_stdin: bool = False
+    cgroups: Literal["auto", "on", "off"] = "auto"
     shipped_plugins: bool = True
     limits: Limits = field(default_factory=Limits)

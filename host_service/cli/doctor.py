@@ -72,8 +72,8 @@ def doctor(
     """Look at all that a host needs, and say what to do.
 
     The data folder, the host, the database, the bytes of artifacts, the secret key, clocks,
-    plugins and their environments, certificates, sockets and ports. Nothing is changed, and a host
-    may run meanwhile. Exit 1 on a problem.
+    plugins and their environments, certificates, sockets, limits and ports. Nothing is changed, and
+    a host may run meanwhile. Exit 1 on a problem.
     """
     from host_service.cli import (
         certificate_checks,
@@ -96,6 +96,7 @@ def doctor(
         yield from environment_checks.check_environments(folder, plugins or ())
         yield from certificate_checks.check_certificates(folder, files, _running_on(folder))
         yield from machine_checks.check_sockets()
+        yield from machine_checks.check_limits(_running_on(folder))
         for address, option in ((grpc, "--grpc"), (http, "--http")):
             yield from machine_checks.check_port(address, option, folder, has_tls=files is not None)
 

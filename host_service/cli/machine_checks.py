@@ -115,6 +115,31 @@ def check_sockets() -> Findings:
         yield problem("sockets", told, "set XDG_RUNTIME_DIR to a folder that can be written")
 
 
+def check_limits(host: RunningHost | None) -> Findings:
+    """What holds the limits of plugins: those of the host that runs, or of one started here."""
+    from host_service.supervisor.cgroup_place import controllers_of
+    from host_service.supervisor.cgroups import in_force_for, look
+    from host_service.supervisor.errors import CgroupUnusable
+
+    area = "limits"
+    if host is not None:
+        delegated = in_force_for(host.process_id)
+        if delegated is not None:
+            held = " and ".join(sorted(delegated.holds, reverse=True))
+            yield fine(area, f"the kernel holds those of plugins in {delegated.base}: {held}")
+        else:
+            yield fine(area, "the host looks after the memory of plugins itself, every second")
+        return
+    try:
+        base = look()
+    except CgroupUnusable as reason:
+        told = "a host started here would look after the memory of plugins itself"
+        yield fine(area, f"{told}: {reason}")
+        return
+    held = " and ".join(sorted(controllers_of(base), reverse=True))
+    yield fine(area, f"the kernel would hold those of plugins in {base}: {held}")
+
+
 def check_port(address: str, option: str, folder: Path, *, has_tls: bool = False) -> Findings:
     """Whether a host could listen on an address, where none of this data folder does."""
     if not address or address.startswith("unix:"):

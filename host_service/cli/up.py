@@ -31,12 +31,19 @@ from host_service.settings import DEFAULT_GRPC_ADDRESS, DEFAULT_HTTP_ADDRESS
 if TYPE_CHECKING:
     from host_service.certificates.files import ListenFiles
 
+_CGROUP_USES = ("auto", "on", "off")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def add_to(application: typer.Typer) -> None:
     """Adds the command to the application."""
     application.command()(up)
+
+
+def _cgroup_use(value: str) -> str:
+    if value not in _CGROUP_USES:
+        raise typer.BadParameter(f"{value!r} is not one of {', '.join(_CGROUP_USES)}")
+    return value
 
 
 def _log_level(value: str) -> str:
@@ -138,6 +145,15 @@ def up(
             help="Allow an address that others can reach, without TLS.",
         ),
     ] = False,
+    cgroups: Annotated[
+        str,
+        typer.Option(
+            metavar="USE",
+            envvar="RUNMESH_CGROUPS",
+            parser=_cgroup_use,
+            help=f"Whether cgroups hold the limits of plugins: {', '.join(_CGROUP_USES)}.",
+        ),
+    ] = "auto",
     log_level: Annotated[
         str,
         typer.Option(
@@ -177,6 +193,7 @@ def up(
         else listen_files(tls_cert, tls_key, tls_client_ca),
         runner_tls=dial_defaults(runner_ca, runner_cert, runner_key),
         advertise_address=advertise or "",
+        cgroups=cgroups,  # type: ignore[arg-type]  # its parser saw to it
         log_level=log_level,
         quit_with_stdin=quit_with_stdin,
     )

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from host_service.supervisor import guardian
+from host_service.supervisor.cgroups import DelegatedCgroup, PluginCgroup
 from host_service.supervisor.errors import (
     CommandMissing,
     CommandUnusable,
@@ -50,6 +51,7 @@ class Launch:
         marker: The variable of its environment that no other start has the value of.
         is_spoken_to: Whether the host writes to its stdin, and what it prints to stdout is an
             answer: no log gets it.
+        cgroups: Where it gets a group that holds its limits; None: they are held without.
     """
 
     plugin_id: str
@@ -59,6 +61,7 @@ class Launch:
     limits: Limits
     marker: str = "RUNMESH_LISTEN"
     is_spoken_to: bool = False
+    cgroups: DelegatedCgroup | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +72,22 @@ class Exit:
         code: Its exit code; None when a signal ended it, or when that is not known.
         signal: The signal that ended it, or None.
         memory_bytes: What it used when it was ended for using too much, or None.
+        memory_limit_bytes: What it may use; None: any amount.
+        starved: Whether the kernel ended it because others left no memory.
     """
 
     code: int | None = None
     signal: int | None = None
     memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    starved: bool = False
 
     def __str__(self) -> str:
         if self.memory_bytes is not None:
-            return f"was killed for using {self.memory_bytes // 2**20} MiB of memory"
+            limit, used = _mebibytes(self.memory_limit_bytes or 0), _mebibytes(self.memory_bytes)
+            return f"was killed: over its memory limit of {limit} (it used {used})"
+        if self.starved:
+            return "was killed by the kernel: the machine, or what the host may use, had no memory"
         if self.signal is not None:
             return f"was killed by {_signal_name(self.signal)}"
         if self.code is None:
@@ -115,6 +125,7 @@ class Child:
         if not launch.is_spoken_to:
             self._readers.append(PipeReader(pipes.stdout, self._outputs["stdout"]))
         self._memory_bytes: int | None = None
+        self._starved = False
         self._status = b""
         self._started: asyncio.Future[int] = loop.create_future()
         self._gone: asyncio.Future[None] = loop.create_future()
@@ -193,6 +204,9 @@ class Child:
         self._pipes.close_control()
         await asyncio.shield(self._gone)
         await asyncio.to_thread(self._pipes.guardian.wait)
+        if self._pipes.cgroup is not None:
+            # Gone already, unless the guardian was killed.
+            await asyncio.to_thread(self._pipes.cgroup.remove)
         for reader in self._readers:
             reader.drain()
             reader.close()
@@ -218,13 +232,22 @@ class Child:
             self._started.set_exception(_start_error(self._launch, words[1], number))
         elif kind == "memory":
             self._memory_bytes = number
+        elif kind == "starved":
+            self._starved = True
         elif kind == "exited":
-            self._end(Exit(code=number, memory_bytes=self._memory_bytes))
+            self._end(code=number)
         elif kind == "killed":
-            self._end(Exit(signal=number, memory_bytes=self._memory_bytes))
+            self._end(signal_=number)
 
-    def _end(self, exit_: Exit) -> None:
+    def _end(self, *, code: int | None = None, signal_: int | None = None) -> None:
         if not self.ended.done():
+            exit_ = Exit(
+                code=code,
+                signal=signal_,
+                memory_bytes=self._memory_bytes,
+                memory_limit_bytes=self._launch.limits.memory_bytes,
+                starved=self._starved,
+            )
             self.ended.set_result(exit_)
 
     def _guardian_ended(self) -> None:
@@ -235,7 +258,7 @@ class Child:
             # It was killed, and nobody watches over what it leaves behind.
             marker = self._launch.marker
             kill_leftovers(self.process_id, f"{marker}={self._launch.environment[marker]}")
-            self._end(Exit())
+            self._end()
         self._gone.set_result(None)
 
 
@@ -249,6 +272,7 @@ class _Pipes:
     stdout: int
     stderr: int
     stdin: int = -1
+    cgroup: PluginCgroup | None = None
 
     def close_control(self) -> None:
         if self.control >= 0:
@@ -256,23 +280,30 @@ class _Pipes:
             self.control = -1
 
 
-def guarded_command(launch: Launch, *, status_fd: int, input_fd: int = -1) -> list[str]:
+def guarded_command(
+    launch: Launch, *, status_fd: int, input_fd: int = -1, cgroup: PluginCgroup | None = None
+) -> list[str]:
     """The command that runs something under a guardian, to be started with what `launch` says.
 
     Args:
         launch: What to run.
         status_fd: A descriptor that it inherits, for the guardian's status lines.
         input_fd: One that it inherits, for what it runs to read; -1: that reads nothing.
+        cgroup: The group that it is put into; None: it stays in this process's.
     """
+    limits = launch.limits
+    # What a group holds needs no other hold.
+    holds = cgroup.holds if cgroup is not None else frozenset()
     return [
         *(sys.executable, "-I", "-S", guardian.__file__),
         *(
             str(status_fd),
             str(input_fd),
-            str(launch.limits.open_files or 0),
-            str(math.ceil(launch.limits.cpu or 0)),
+            str(limits.open_files or 0),
+            str(math.ceil(limits.cpu or 0) if "cpu" not in holds else 0),
+            str(limits.memory_bytes or 0 if "memory" not in holds else 0),
         ),
-        str(launch.limits.memory_bytes or 0),
+        str(cgroup.folder) if cgroup is not None else "",
         *(str(launch.folder), launch.plugin_id, *launch.command),
     ]
 
@@ -290,8 +321,13 @@ def _spawn(launch: Launch) -> _Pipes:
         stdin_reader, stdin = os.pipe()
         theirs.append(stdin_reader)
         ours.append(stdin)
-    command = guarded_command(launch, status_fd=status_writer, input_fd=stdin_reader)
+    cgroup: PluginCgroup | None = None
     try:
+        if launch.cgroups is not None:
+            cgroup = launch.cgroups.make(launch.plugin_id, launch.limits)
+        command = guarded_command(
+            launch, status_fd=status_writer, input_fd=stdin_reader, cgroup=cgroup
+        )
         process = subprocess.Popen(
             command,
             stdin=control_reader,
@@ -306,11 +342,13 @@ def _spawn(launch: Launch) -> _Pipes:
     except BaseException:
         for descriptor in ours:
             os.close(descriptor)
+        if cgroup is not None:
+            cgroup.remove()
         raise
     finally:
         for descriptor in theirs:
             os.close(descriptor)
-    return _Pipes(process, control, status, stdout, stderr, stdin)
+    return _Pipes(process, control, status, stdout, stderr, stdin, cgroup)
 
 
 def _abandon(spawning: "asyncio.Task[_Pipes]") -> None:
@@ -342,6 +380,10 @@ def _start_error(launch: Launch, stage: str, number: int) -> PluginFailed:
     if number == errno.ENOEXEC:
         return CommandUnusable(f"its command {program} is no program, and no script with a #! line")
     return CommandUnusable(f"its command {program} cannot be run: {problem}")
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:.5g} MiB"
 
 
 def _signal_name(number: int) -> str:

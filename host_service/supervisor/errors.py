@@ -3,6 +3,7 @@
 SupervisorError
 ├── ManifestInvalid      a plugin folder's manifest breaks rules; carries each of them
 ├── SocketPathTooLong    no folder in which a unix socket's path would be short enough
+├── CgroupUnusable       no cgroup was delegated to the host
 └── PluginFailed         a process that could not be started, ended, or did not become ready
     ├── FolderMissing       its working directory is not there
     ├── CommandMissing      its command is not there
@@ -50,6 +51,10 @@ class SocketPathTooLong(SupervisorError):
         self.path = path
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
+
+
+class CgroupUnusable(SupervisorError):
+    """No cgroup was delegated to the host, for those of plugins to be in; the text says why."""
 
 
 class PluginFailed(SupervisorError):

@@ -1,9 +1,9 @@
 """Runs one plugin's process, and leaves nothing of it behind, whatever happens to the host.
 
 A program of its own, started by the host as `python -I -S guardian.py STATUS_FD INPUT_FD OPEN_FILES
-PROCESSORS MEMORY_BYTES FOLDER PLUGIN COMMAND [ARGUMENT ...]` (INPUT_FD, what the process reads as
-its stdin, -1: nothing; of the others 0: no limit). It imports little, so that it starts in
-milliseconds, and does nothing but this:
+PROCESSORS MEMORY_BYTES CGROUP FOLDER PLUGIN COMMAND [ARGUMENT ...]` (INPUT_FD, what the process
+reads as its stdin, -1: nothing; of the other numbers 0: no limit; CGROUP a folder, empty: none). It
+imports little, so that it starts in milliseconds, and does nothing but this:
 
     host --pipe on stdin--> guardian --fork--> the plugin's process --> whatever that starts
          <--status pipe---           <--------------- orphans ---------------+
@@ -11,9 +11,12 @@ milliseconds, and does nothing but this:
 - The host writes `stop SECONDS` on the pipe, or dies: its end of the pipe closes, by `kill -9` too.
 - The guardian is the child subreaper (Linux): a descendant that lost its parent becomes its child,
   in whichever group or session it is. So when it has no child left, nothing of the plugin is left.
-- Status lines: `started PID`, or `failed STAGE ERRNO` (stage `setup`, `limits`, `folder` or
-  `command`); then `exited CODE` or `killed SIGNAL`; `memory BYTES` before a kill for using too
-  much. The pipe closes when nothing is left.
+- Where the plugin has a cgroup, its process is put there before it becomes the plugin's. The group
+  is killed as a whole, and removed at the end.
+- Status lines: `started PID`, or `failed STAGE ERRNO` (stage `setup`, `cgroup`, `limits`, `folder`
+  or `command`); then `exited CODE` or `killed SIGNAL`; before that `memory BYTES` when it used too
+  much, and `starved 0` when the kernel killed it though it did not. The pipe closes when nothing is
+  left.
 
 Elsewhere than on Linux there is no subreaper: there it kills the plugin's process group only.
 """
@@ -42,12 +45,13 @@ _LEFTOVERS_GRACE_SECONDS = 1.0
 _MEMORY_LOOK_SECONDS = 1.0
 _FIRST_KILL_PAUSE_SECONDS = 0.005
 _LONGEST_KILL_PAUSE_SECONDS = 0.5
+_REMOVE_SECONDS = 2.0
 
 
 def main(arguments: list[str]) -> int:
     """Starts the command, and returns when nothing of it is left."""
     status_fd, input_fd, open_files, processors, memory_bytes = map(int, arguments[1:6])
-    folder, _plugin, *command = arguments[6:]
+    cgroup, folder, _plugin, *command = arguments[6:]
     os.set_inheritable(status_fd, False)  # noqa: FBT003 - its signature
     tell = _teller(status_fd)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -58,13 +62,16 @@ def main(arguments: list[str]) -> int:
         input_fd=input_fd,
         open_files=open_files,
         processors=processors,
+        cgroup=cgroup,
         tell=tell,
     )
-    if process is None:
-        return 1
-    tell(f"started {process}")
-    Guard(process, memory_bytes=memory_bytes, tell=tell).watch(control=0, wakeup=wakeup)
-    return 0
+    if process is not None:
+        tell(f"started {process}")
+        guard = Guard(process, memory_bytes=memory_bytes, cgroup=cgroup, tell=tell)
+        guard.watch(control=0, wakeup=wakeup)
+    if cgroup:
+        remove_group(cgroup)
+    return 0 if process is not None else 1
 
 
 def start(
@@ -74,6 +81,7 @@ def start(
     input_fd: int,
     open_files: int,
     processors: int,
+    cgroup: str,
     tell: Callable[[str], None],
 ) -> int | None:
     """Starts the plugin's process in a session of its own; None when that failed, and was told."""
@@ -87,6 +95,7 @@ def start(
             input_fd=input_fd,
             open_files=open_files,
             processors=processors,
+            cgroup=cgroup,
             parent=parent,
             fault_fd=child_end,
         )
@@ -111,6 +120,7 @@ def _become(
     input_fd: int,
     open_files: int,
     processors: int,
+    cgroup: str,
     parent: int,
     fault_fd: int,
 ) -> NoReturn:
@@ -125,6 +135,9 @@ def _become(
         source = input_fd if input_fd >= 0 else os.open(os.devnull, os.O_RDWR)
         os.dup2(source, 0)
         os.close(source)
+        if cgroup:
+            stage = "cgroup"
+            _write(f"{cgroup}/cgroup.procs", "0")
         if open_files:
             stage = "limits"
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -169,11 +182,15 @@ class Guard:
         process: The plugin's process, leader of its own group.
         memory_bytes: The resident size that it and its descendants may have together; 0: any.
         tell: Writes a status line.
+        cgroup: The folder of the group that it is in; empty: it has none.
     """
 
-    def __init__(self, process: int, *, memory_bytes: int, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, process: int, *, memory_bytes: int, tell: Callable[[str], None], cgroup: str = ""
+    ) -> None:
         self._process = process
         self._memory_bytes = memory_bytes
+        self._cgroup = cgroup
         self._tell = tell
         self._exited = False
         self._kill_at: float | None = None
@@ -221,6 +238,8 @@ class Guard:
                 return True
             if child == self._process:
                 self._exited = True
+                if self._cgroup:
+                    self._tell_of_memory()
                 code = os.waitstatus_to_exitcode(status)
                 self._tell(f"exited {code}" if code >= 0 else f"killed {-code}")
                 if self._kill_at is None:
@@ -237,7 +256,15 @@ class Guard:
         # One that was stopped can end itself only when it goes on.
         self._signal_all(signal.SIGCONT)
 
+    def _tell_of_memory(self) -> None:
+        """Tells whether the kernel killed in the group, and whether for the group's own limit."""
+        if _count(f"{self._cgroup}/memory.events", b"oom_kill"):
+            own = _count(f"{self._cgroup}/memory.events", b"oom")
+            self._tell(f"memory {peak_bytes(self._cgroup)}" if own else "starved 0")
+
     def _kill(self) -> None:
+        if self._cgroup:
+            kill_group(self._cgroup)
         self._signal_all(signal.SIGKILL)
         # What is killed takes a moment to go, and may have started something meanwhile.
         self._kill_at = time.monotonic() + self._kill_pause_seconds
@@ -300,6 +327,76 @@ def resident_bytes(process: int) -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def started_at(process: int) -> str:
+    """When a process was started, as the kernel counts; empty when there is none."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except (OSError, IndexError):
+        return ""
+
+
+def kill_group(cgroup: str) -> None:
+    """Kills all that is in a cgroup and in those below it, whatever became of its parents."""
+    try:
+        _write(f"{cgroup}/cgroup.kill", "1")
+    except OSError:
+        # Older kernels have no such file.
+        for folder, _, _ in os.walk(cgroup):
+            for process in _numbers(f"{folder}/cgroup.procs"):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process, signal.SIGKILL)
+
+
+def remove_group(cgroup: str) -> bool:
+    """Kills what is left in a cgroup and removes it, with those below it; False: it cannot."""
+    late_at = time.monotonic() + _REMOVE_SECONDS
+    pause_seconds = _FIRST_KILL_PAUSE_SECONDS
+    while os.path.isdir(cgroup):  # noqa: PTH112
+        if _numbers(f"{cgroup}/cgroup.procs") or os.path.exists(f"{cgroup}/cgroup.kill"):  # noqa: PTH110
+            kill_group(cgroup)
+        for folder, _, _ in os.walk(cgroup, topdown=False):
+            # Busy as long as what was killed is on its way out.
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)  # noqa: PTH106
+        if time.monotonic() >= late_at:
+            return False
+        time.sleep(pause_seconds)
+        pause_seconds = min(pause_seconds * 2, _LONGEST_KILL_PAUSE_SECONDS)
+    return True
+
+
+def peak_bytes(cgroup: str) -> int:
+    """The most memory that a cgroup had; its limit where the kernel keeps no record."""
+    for name in ("memory.peak", "memory.max"):
+        numbers = _numbers(f"{cgroup}/{name}")
+        if numbers:
+            return numbers[0]
+    return 0
+
+
+def _count(path: str, name: bytes) -> int:
+    """A number from a file of lines of a name and a number; 0 where there is none."""
+    try:
+        with open(path, "rb") as file:
+            return next((int(line.split()[1]) for line in file if line.split()[0] == name), 0)
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _numbers(path: str) -> list[int]:
+    try:
+        with open(path, "rb") as file:
+            return [int(word) for word in file.read().split() if word.isdigit()]
+    except OSError:
+        return []
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
 
 
 def _grace_seconds(data: bytes) -> float:

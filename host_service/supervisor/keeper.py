@@ -24,6 +24,7 @@ from host_service.registry import (
     PluginRefused,
     Registry,
 )
+from host_service.supervisor.cgroups import DelegatedCgroup
 from host_service.supervisor.child import Launch
 from host_service.supervisor.environment import ChildPolicy, PrivateFolders, child_environment
 from host_service.supervisor.errors import EnvironmentMissing, PluginFailed
@@ -54,6 +55,7 @@ class Surroundings:
         policy: What plugins may have.
         restart: When they are started again.
         find_interpreter: Which Python a plugin runs in.
+        cgroups: Where groups hold the limits of plugins; None: they are held without.
     """
 
     registry: Registry
@@ -62,6 +64,7 @@ class Surroundings:
     policy: ChildPolicy
     restart: RestartPolicy
     find_interpreter: FindInterpreter
+    cgroups: DelegatedCgroup | None = None
 
 
 class PluginKeeper:
@@ -307,6 +310,7 @@ class PluginKeeper:
             folder=manifest.folder,
             environment=interpreter.complete(environment),
             limits=limits,
+            cgroups=self._around.cgroups,
         )
 
 

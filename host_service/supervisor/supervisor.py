@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from host_service.registry import Registry
+from host_service.supervisor.cgroups import DelegatedCgroup
 from host_service.supervisor.environment import ChildPolicy
 from host_service.supervisor.errors import ManifestInvalid
 from host_service.supervisor.folders import PluginFolders
@@ -33,6 +34,7 @@ class Supervisor:
         restart: When they are started again.
         find_interpreter: Which Python a plugin runs in; by default the host's own.
         sockets: Where they listen; None: a new private folder, removed when the supervisor stops.
+        cgroups: Where groups hold the limits of plugins; None: they are held without.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Supervisor:
         restart: RestartPolicy | None = None,
         find_interpreter: FindInterpreter = hosts_interpreter,
         sockets: SocketFolder | None = None,
+        cgroups: DelegatedCgroup | None = None,
     ) -> None:
         self._registry = registry
         self._folders = PluginFolders(folders)
@@ -56,6 +59,7 @@ class Supervisor:
         self._find_interpreter = find_interpreter
         self._own_sockets = sockets is None
         self._sockets = sockets
+        self._cgroups = cgroups
         self._keepers: dict[str, PluginKeeper] = {}
         self._reported: set[Path] = set()
         self._farewells: set[asyncio.Task[None]] = set()
@@ -77,6 +81,7 @@ class Supervisor:
             policy=self._policy,
             restart=self._restart,
             find_interpreter=self._find_interpreter,
+            cgroups=self._cgroups,
         )
         self._surroundings = surroundings
         await self._apply(surroundings)

@@ -29,7 +29,7 @@ SEEN = {
     "acme/hangs": "",
     "acme/floods": "",
     "acme/ignores": "",
-    "acme/leaks": "was killed for using",
+    "acme/leaks": "was killed: over its memory limit",
     "acme/freezes": "its health check is not answered",
 }
 

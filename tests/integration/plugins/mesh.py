@@ -14,7 +14,7 @@ from host_service.registry import (
     Registry,
     StaticRunners,
 )
-from host_service.supervisor import ChildPolicy, RestartPolicy, Supervisor
+from host_service.supervisor import ChildPolicy, DelegatedCgroup, RestartPolicy, Supervisor
 
 IDENTITY = HostIdentity("host", "A host", "0.1.0")
 BARE_PLUGIN = Path(__file__).with_name("bare_plugin.py")
@@ -66,6 +66,7 @@ class Mesh:
         policy: ChildPolicy | None = None,
         folders: Sequence[Path] | None = None,
         settings_of: Callable[[str], str | None] = lambda _plugin_id: None,
+        cgroups: DelegatedCgroup | None = None,
     ) -> None:
         self.base = base
         self.runtime = runtime
@@ -76,6 +77,7 @@ class Mesh:
             runtime_folder=runtime,
             policy=policy,
             restart=restart,
+            cgroups=cgroups,
         )
         self.static = StaticRunners(registry=self.registry)
 

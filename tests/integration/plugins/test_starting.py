@@ -255,4 +255,4 @@ async def test_limits_of_a_manifest_hold(base: Path, make_mesh: MakeMesh) -> Non
     assert mesh.instance("files").reason.endswith("\n77")
     assert mesh.instance("half").reason.endswith("\n1")
     assert mesh.instance("many").reason.endswith(f"\n{len(os.sched_getaffinity(0))}")
-    assert "was killed for using" in mesh.instance("hungry").reason
+    assert "was killed: over its memory limit of 40 MiB (it used " in mesh.instance("hungry").reason
