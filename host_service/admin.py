@@ -14,19 +14,23 @@ from host_service.actions.desk import ActionDesk
 from host_service.admin_actions import ActionCalls
 from host_service.admin_attach import AttachCalls
 from host_service.admin_audit import AdminAudit
-from host_service.admin_catalogue import CatalogueCalls
+from host_service.admin_models import ModelCalls
 from host_service.admin_plugins import PluginCalls
 from host_service.admin_runs import RunCalls
+from host_service.admin_tools import ToolServerCalls
 from host_service.agents.agent import Agent
 from host_service.agents.directory import AgentDirectory
 from host_service.authorization.attach_tokens import AttachGrants
 from host_service.authorization.callers import CallerDirectory
 from host_service.authorization.secrets import API_KEY_PREFIX, hash_secret, new_secret
 from host_service.declarations import apply_request
+from host_service.capabilities.tool_calls import ToolCalls
 from host_service.errors import NotFound
+from host_service.host_models import HostModels
 from host_service.identity import new_id
 from host_service.interceptors import Context, EdgeInterceptor, refuse_missing
 from host_service.limits import Limits
+from host_service.model_trials import ModelTrials
 from host_service.pages import PageTokens, descending, page_of
 from host_service.registry.attachments import Attachments
 from host_service.registry.registry import Registry
@@ -36,6 +40,7 @@ from host_service.runs.explaining import Explaining
 from host_service.runs.orchestrator import Orchestrator
 from host_service.runs.replaying import Replaying
 from host_service.supervisor.supervisor import Supervisor
+from host_service.tools.servers import ToolServers
 from stores.actions import Actions
 from stores.keys import ApiKeys
 from stores.records import ApiKeyRecord
@@ -43,11 +48,13 @@ from stores.secrets import Secrets
 
 
 @refuse_missing
-class AdminServicer(CatalogueCalls, RunCalls, ActionCalls, AttachCalls, PluginCalls):
+class AdminServicer(ModelCalls, RunCalls, ActionCalls, AttachCalls, PluginCalls, ToolServerCalls):
     """Decodes, does one thing, encodes.
 
     Args:
         directory: Agents, bindings and whatever else is declared.
+        own_models: Knows the models that the host offers of itself.
+        trials: Tries models.
         secrets: Knows which secrets are stored.
         audit: Where changes are written down.
         keys: Where API keys are stored.
@@ -62,6 +69,8 @@ class AdminServicer(CatalogueCalls, RunCalls, ActionCalls, AttachCalls, PluginCa
         replaying: Replays runs.
         registry: Knows the instances.
         supervisor: Starts and replaces processes of plugins.
+        tool_servers: The tool servers of this host.
+        tool_calls: Calls their tools.
         edge: Knows how many calls are being served.
         check: Refuses bad requests.
         pages: Makes page tokens.
@@ -75,6 +84,8 @@ class AdminServicer(CatalogueCalls, RunCalls, ActionCalls, AttachCalls, PluginCa
         self,
         *,
         directory: AgentDirectory,
+        own_models: HostModels,
+        trials: ModelTrials,
         secrets: Secrets,
         audit: AdminAudit,
         keys: ApiKeys,
@@ -89,6 +100,8 @@ class AdminServicer(CatalogueCalls, RunCalls, ActionCalls, AttachCalls, PluginCa
         replaying: Replaying,
         registry: Registry,
         supervisor: Supervisor,
+        tool_servers: ToolServers,
+        tool_calls: ToolCalls,
         edge: EdgeInterceptor,
         check: RequestCheck,
         pages: PageTokens,
@@ -100,6 +113,8 @@ class AdminServicer(CatalogueCalls, RunCalls, ActionCalls, AttachCalls, PluginCa
         super().__init__(
             directory=directory, secrets=secrets, check=check, pages=pages, audit=audit
         )
+        self._own_models = own_models
+        self._trials = trials
         self._keys = keys
         self._callers = callers
         self._grants = grants
@@ -112,6 +127,8 @@ class AdminServicer(CatalogueCalls, RunCalls, ActionCalls, AttachCalls, PluginCa
         self._replaying = replaying
         self._registry = registry
         self._supervisor = supervisor
+        self._tool_servers = tool_servers
+        self._tool_calls = tool_calls
         self._edge = edge
         self._limits = limits
         self._clock = clock

@@ -1,6 +1,6 @@
-"""AdminService's calls for models, tool servers, knowledge bases and policies.
+"""AdminService's calls for tool servers, knowledge bases and policies.
 
-All four are read, listed and removed alike, and changed by `Apply`.
+All three are read, listed and removed alike, and changed by `Apply`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from runmesh.admin.v1 import admin_pb2, admin_pb2_grpc
 from host_service import wire_catalogue
 from host_service.admin_audit import AdminAudit
 from host_service.agents.directory import AgentDirectory
-from host_service.catalogue.model import Model
 from host_service.errors import NotFound
 from host_service.interceptors import Context
 from host_service.pages import PageTokens, page_of
 from host_service.requests import RequestCheck
 from stores.records import CatalogueKind
-from stores.secrets import SecretOwner, Secrets
+from stores.secrets import Secrets
 
 Thing = TypeVar("Thing")
 
@@ -50,30 +49,6 @@ class CatalogueCalls(admin_pb2_grpc.AdminServiceServicer):
         self._check = check
         self._pages = pages
         self._audit = audit
-
-    async def GetModel(
-        self, request: admin_pb2.GetModelRequest, context: Context
-    ) -> admin_pb2.GetModelResponse:
-        """Read one model."""
-        self._check.require(request)
-        model = _found(self._directory.shelf.models, "model", request.model_id)
-        return admin_pb2.GetModelResponse(model=await self._model(model))
-
-    async def ListModels(
-        self, request: admin_pb2.ListModelsRequest, context: Context
-    ) -> admin_pb2.ListModelsResponse:
-        """List models by id."""
-        models, token = self._page(request, self._directory.shelf.models)
-        return admin_pb2.ListModelsResponse(
-            models=[await self._model(each) for each in models], next_page_token=token
-        )
-
-    async def DeleteModel(
-        self, request: admin_pb2.DeleteModelRequest, context: Context
-    ) -> admin_pb2.DeleteModelResponse:
-        """Remove a model."""
-        existed = await self._delete(request, CatalogueKind.MODEL, request.model_id)
-        return admin_pb2.DeleteModelResponse(existed=existed)
 
     async def GetToolServer(
         self, request: admin_pb2.GetToolServerRequest, context: Context
@@ -173,13 +148,8 @@ class CatalogueCalls(admin_pb2_grpc.AdminServiceServicer):
         with self._audit.watched(f"Delete{_PASCAL[kind]}", named):
             return await self._directory.delete_item(kind, id)
 
-    async def _model(self, model: Model) -> admin_pb2.Model:
-        names = await self._secrets.names(SecretOwner(Model.KIND, model.id))
-        return wire_catalogue.model_message(model, has_api_key=Model.API_KEY in names)
-
 
 _PASCAL = {
-    CatalogueKind.MODEL: "Model",
     CatalogueKind.TOOL_SERVER: "ToolServer",
     CatalogueKind.KNOWLEDGE_BASE: "KnowledgeBase",
     CatalogueKind.POLICY: "Policy",

@@ -36,6 +36,7 @@ from host_service.caller_files import CallerFiles
 from host_service.caller_transcript import CallerTranscript
 from host_service.capabilities.gate import Gate
 from host_service.capabilities.offered import Capabilities, offer
+from host_service.capabilities.tool_calls import ToolCalls
 from host_service.capabilities.transcript_pages import TranscriptPages
 from host_service.capabilities.uploads import Uploads
 from host_service.capabilities.whole_texts import WholeTexts
@@ -52,12 +53,14 @@ from host_service.errors import StartupError
 from host_service.gateway import GatewayServicer
 from host_service.grpc_serving import end_calls, make_health_servicer, register, say_serving
 from host_service.host_api import HostAPIServicer
+from host_service.host_models import HostModels
 from host_service.host_tls import HostTls, warn_of_unreachable_host
 from host_service.identity import new_id
 from host_service.interceptors import Authentication, EdgeInterceptor
 from host_service.limits import Limits
 from host_service.listening import bind_grpc, bind_http, bind_socket, probe_grpc
 from host_service.logs import set_up_logging
+from host_service.model_trials import ModelTrials
 from host_service.models.calls import ModelCalls
 from host_service.models.endpoints import CatalogueEndpoints
 from host_service.pages import PageTokens
@@ -71,6 +74,7 @@ from host_service.registry.records import FoundBy, HostIdentity
 from host_service.registry.registry import Registry
 from host_service.registry.schemas import ConfigSchemas
 from host_service.registry.static_runners import StaticRunners
+from host_service.rehearsal.server import RehearsalServer
 from host_service.requests import RequestCheck
 from host_service.runs.admission import Admission
 from host_service.runs.asked import kind_of
@@ -90,6 +94,7 @@ from host_service.start_up import (
     make_executors,
     open_database,
     read_configuration,
+    rehearsal_script,
     renew_secrets,
 )
 from host_service.supervisor.cgroups import CgroupUse, DelegatedCgroup, enter_cgroup
@@ -97,6 +102,7 @@ from host_service.supervisor.errors import CgroupUnusable
 from host_service.supervisor.sockets import SocketFolder
 from host_service.supervisor.supervisor import Supervisor
 from host_service.telemetry import Telemetry
+from host_service.tools.servers import ToolServers, keep_tool_servers
 from host_service.validation import Validator
 from stores import Stores
 from stores import artifacts as store_artifacts
@@ -258,10 +264,12 @@ class _Builder:
         registry = self._registry(regime)
         self._watch_certificates()
         self._desk = self._action_desk(stores)
+        self._tool_servers = self._servers_of_tools(stores)
         callers = CallerDirectory(keys=stores.keys, clock=now)
         await callers.reload()
         schemas = ConfigSchemas(registry=registry)
-        declared = asyncio.Event()
+        declared, tools_declared = asyncio.Event(), asyncio.Event()
+        own_models = self._host_models(stores)
         directory = AgentDirectory(
             catalogue=stores.catalogue,
             secrets=stores.secrets,
@@ -269,9 +277,10 @@ class _Builder:
             clock=now,
             schema_of=schemas.of,
             kind_of=lambda runner_id: kind_of(registry.manifest(runner_id)),
-            on_reload=declared.set,
+            on_reload=lambda: [each.set() for each in (declared, tools_declared)],
+            offered=own_models.offered,
         )
-        self._models = self._model_calls(stores, directory)
+        self._models = self._model_calls(own_models, directory)
         await self._prepare_agents(directory, callers)
         # What operators set for plugins is known before the first of them starts.
         await regime.learn(directory.shelf.plugins)
@@ -299,7 +308,15 @@ class _Builder:
             server,
             gateway=self._gateway(orchestrator, stores),
             admin=self._admin(
-                directory, stores, callers, services, orchestrator, edge, grants, supervisor
+                directory,
+                own_models,
+                stores,
+                callers,
+                services,
+                orchestrator,
+                edge,
+                grants,
+                supervisor,
             ),
             discovery=DiscoveryServicer(registry=registry),
             host_api=HostAPIServicer(
@@ -334,12 +351,22 @@ class _Builder:
             )
         )
         self._stack.callback(in_force.cancel)
+        tools_kept = asyncio.create_task(
+            keep_tool_servers(
+                servers=self._tool_servers,
+                shelf=lambda: directory.shelf,
+                changed=tools_declared,
+            )
+        )
+        self._stack.callback(tools_kept.cancel)
         collecting = asyncio.create_task(
             keep_collected(artifacts=stores.artifacts, limits=self._limits)
         )
         self._stack.callback(collecting.cancel)
         readiness = Readiness(stores=stores, supervisor=supervisor)
         self._settle(readiness, health_servicer, directory)
+        naming = asyncio.create_task(own_models.learn_name(directory.reload))
+        self._stack.callback(naming.cancel)
         http_address = self._serve_http(http, readiness)
         return self._announce(grpc_address, socket_address, http_address, stores)
 
@@ -451,6 +478,7 @@ class _Builder:
             host_version=__version__,
             host_api_addresses=host_api_addresses,
             shelf=lambda: directory.shelf,
+            toolset=lambda: self._tool_servers.toolset,
         )
 
     def _action_desk(self, stores: Stores) -> ActionDesk:
@@ -465,6 +493,16 @@ class _Builder:
         )
         self._stack.push_async_callback(desk.close)
         return desk
+
+    def _servers_of_tools(self, stores: Stores) -> ToolServers:
+        servers = ToolServers(
+            secrets=stores.secrets,
+            folder=self._folder.path / "tool-servers",
+            limits=self._limits,
+            clock=now,
+        )
+        self._stack.push_async_callback(servers.close)
+        return servers
 
     def _gateway(self, orchestrator: Orchestrator, stores: Stores) -> GatewayServicer:
         return GatewayServicer(
@@ -494,6 +532,7 @@ class _Builder:
     def _admin(
         self,
         directory: AgentDirectory,
+        own_models: HostModels,
         stores: Stores,
         callers: CallerDirectory,
         services: RunServices,
@@ -505,9 +544,19 @@ class _Builder:
         return AdminServicer(
             registry=services.registry,
             supervisor=supervisor,
+            tool_servers=self._tool_servers,
+            tool_calls=ToolCalls(
+                servers=self._tool_servers,
+                artifacts=stores.artifacts,
+                limits=self._limits,
+                telemetry=self._telemetry,
+                clock=now,
+            ),
             grants=grants,
             attachments=self._attachments,
             directory=directory,
+            own_models=own_models,
+            trials=ModelTrials(calls=self._models),
             secrets=stores.secrets,
             audit=AdminAudit(audit=stores.audit, clock=now),
             keys=stores.keys,
@@ -535,10 +584,19 @@ class _Builder:
             version=__version__,
         )
 
-    def _model_calls(self, stores: Stores, directory: AgentDirectory) -> ModelCalls:
+    def _host_models(self, stores: Stores) -> HostModels:
+        rehearsal = RehearsalServer(script=rehearsal_script(self._settings.rehearsal_script))
+        self._stack.push_async_callback(rehearsal.close)
+        return HostModels(
+            environment=self._settings.environment_model,
+            rehearsal=rehearsal,
+            catalogue=CatalogueEndpoints(secrets=stores.secrets),
+        )
+
+    def _model_calls(self, own_models: HostModels, directory: AgentDirectory) -> ModelCalls:
         models = ModelCalls(
             shelf=lambda: directory.shelf,
-            endpoints=CatalogueEndpoints(secrets=stores.secrets),
+            endpoints=own_models,
             limits=self._limits,
             telemetry=self._telemetry,
         )
@@ -572,6 +630,9 @@ class _Builder:
             pages=self._pages,
             limits=self._limits,
             desk=self._desk.over(stores.actions),
+            models=self._models,
+            tool_servers=self._tool_servers,
+            telemetry=self._telemetry,
             steering_of=orchestrator.steering_of,
             clock=now,
         )

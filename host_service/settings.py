@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from host_service.certificates.files import DialDefaults, ListenFiles
+from host_service.environment_model import EnvironmentModel
 from host_service.limits import Limits
 
 DEFAULT_GRPC_ADDRESS = "127.0.0.1:50051"
@@ -59,6 +60,8 @@ class Settings:
         quit_with_stdin: Stop when standard input ends.
         cgroups: Whether cgroups hold the limits of plugins; `auto`: where one is delegated.
         shipped_plugins: Also start the plugins that ship with the host.
+        environment_model: A model that the environment names; None: it names none.
+        rehearsal_script: Rules by which the rehearsal model answers; None: by itself.
         limits: How much is too much.
     """
 
@@ -78,4 +81,6 @@ class Settings:
     quit_with_stdin: bool = False
     cgroups: Literal["auto", "on", "off"] = "auto"
     shipped_plugins: bool = True
+    environment_model: EnvironmentModel | None = None
+    rehearsal_script: Path | None = None
     limits: Limits = field(default_factory=Limits)

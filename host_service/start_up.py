@@ -19,6 +19,7 @@ from host_service.declarations import apply_request
 from host_service.errors import HostError, InvalidArgument, StartupError
 from host_service.identity import new_id
 from host_service.limits import Limits
+from host_service.rehearsal.script import ScriptFile
 from host_service.requests import RequestCheck
 from stores import Stores, open_stores
 from stores.errors import InvalidBlobsUrl, StoreError
@@ -45,6 +46,23 @@ def read_configuration(path: Path | None) -> Configuration | None:
         return load_configuration(path)
     except (ConfigurationError, OSError) as error:
         raise StartupError(f"the configuration cannot be used: {error}", _ADVICE) from error
+
+
+def rehearsal_script(path: Path | None) -> ScriptFile | None:
+    """Return the rules of the rehearsal model; None without a file.
+
+    Raises:
+        StartupError: They cannot be read, or will not do.
+    """
+    if path is None:
+        return None
+    try:
+        return ScriptFile(path)
+    except ConfigurationError as error:
+        raise StartupError(
+            f"the script of the rehearsal model cannot be used: {error}",
+            "mend it, or start without --rehearsal-script",
+        ) from error
 
 
 def effective_limits(limits: Limits, configuration: Configuration | None) -> Limits:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
-from runmesh.admin.v1 import admin_pb2
+from runmesh.admin.v1 import admin_pb2, models_pb2
 from runmesh.v1 import context_pb2, manifest_pb2
 
 from host_service.authorization.callers import Role
@@ -62,6 +62,7 @@ def model_message(model: Model, *, has_api_key: bool) -> admin_pb2.Model:
         options_json=model.options_json,
         enabled=model.enabled,
         revision=model.revision,
+        origin=enum_number(models_pb2.ModelOrigin, model.origin),
     )
 
 

@@ -17,6 +17,7 @@ from host_service.catalogue.knowledge_base import KnowledgeBase
 from host_service.catalogue.model import Model
 from host_service.catalogue.plugin_settings import PluginSettings
 from host_service.catalogue.shelf import Shelf
+from host_service.catalogue.tool import ALL, server_of_all
 from host_service.catalogue.tool_server import ToolServer
 from host_service.errors import FieldFault
 from stores.secrets import SecretChange
@@ -101,6 +102,7 @@ class Declared:
             schema, kind = schema_of(agent.runner_id), kind_of(agent.runner_id)
             if schema is not None:
                 faults += schema.faults(agent.config_json, path=f"{path}.config_json")
+            faults += _tool_faults(path, agent, schema)
             rule = find_fault(agent.follow_up, kind) if kind is not None else None
             if rule is not None:
                 faults.append(FieldFault(f"{path}.follow_up", rule, agent.follow_up))
@@ -115,11 +117,12 @@ class Declared:
         """
         return tuple(
             f"{whose} names {each.kind.replace('_', ' ')} {each.name!r} in {each.field}, {trouble}"
-            for whose, each in self._named(schema_of)
+            for whose, each in self.named(schema_of)
             if (trouble := _trouble(shelf, each))
         )
 
-    def _named(self, schema_of: SchemaOf) -> Iterator[tuple[str, Selection]]:
+    def named(self, schema_of: SchemaOf) -> Iterator[tuple[str, Selection]]:
+        """Yield what agents and knowledge bases name, with who names it."""
         for agent in self.agents.values():
             for each in _granted_by(agent, schema_of(agent.runner_id)):
                 yield f"agent {agent.id!r}", each
@@ -142,6 +145,14 @@ def _granted_by(agent: Agent, schema: ConfigSchema | None) -> Iterator[Selection
             yield Selection(kind, name, where)
 
 
+def _tool_faults(path: str, agent: Agent, schema: ConfigSchema | None) -> Iterator[FieldFault]:
+    """Yield names with a star that stand for nothing: all of a server's tools, or one tool."""
+    for each in _granted_by(agent, schema):
+        if each.kind == TOOL and ALL in each.name and server_of_all(each.name) is None:
+            rule = f"a tool's name, or `server__{ALL}` for all tools of a server"
+            yield FieldFault(f"{path}.{each.field}", rule, repr(each.name[:100]))
+
+
 def _trouble(shelf: Shelf, named: Selection) -> str:
     if named.kind == MODEL:
         there, works = named.name in shelf.models, shelf.model(named.name) is not None
@@ -149,7 +160,9 @@ def _trouble(shelf: Shelf, named: Selection) -> str:
         there = named.name in shelf.knowledge_bases
         works = shelf.knowledge_base(named.name) is not None
     elif named.kind == TOOL:
-        works = there = shelf.server_of(named.name) is not None
+        server = shelf.tool_servers.get(server_of_all(named.name) or "")
+        there = server is not None or shelf.server_of(named.name) is not None
+        works = there and (server is None or server.enabled)
     else:
         return ""
     if works:

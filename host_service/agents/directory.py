@@ -20,10 +20,10 @@ from host_service.agents.declared import Declared
 from host_service.agents.follow_up import RunnerKind
 from host_service.agents.resolution import BindingIndex, Found, find_tie
 from host_service.agents.sealing import SealedAgents
-from host_service.agents.selectors import choose_model
+from host_service.agents.selectors import MODEL, choose_model, release_model
 from host_service.authorization.declared_keys import KeyPlan
 from host_service.catalogue.documents import item_of
-from host_service.catalogue.model import CHAT
+from host_service.catalogue.model import CHAT, Model
 from host_service.catalogue.secret_plan import SecretPlan
 from host_service.catalogue.shelf import Shelf
 from host_service.errors import BindingConflict, Conflict, FieldFault, InvalidArgument, NotFound
@@ -52,6 +52,7 @@ class AgentDirectory:
             agent of an unknown runner is saved as it is, and checked when it runs.
         kind_of: Tells what a runner can do about a busy session; likewise.
         on_reload: Called whenever everything was read again.
+        offered: Gives the models that the host has beside those of the catalogue, best first.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class AgentDirectory:
         schema_of: Callable[[str], ConfigSchema | None] = lambda _runner_id: None,
         kind_of: Callable[[str], RunnerKind | None] = lambda _runner_id: None,
         on_reload: Callable[[], None] = lambda: None,
+        offered: Callable[[Mapping[str, Model]], Iterable[Model]] = lambda _stored: (),
     ) -> None:
         self._catalogue = catalogue
         self._secrets = secrets
@@ -72,12 +74,14 @@ class AgentDirectory:
         self._schema_of = schema_of
         self._kind_of = kind_of
         self._on_reload = on_reload
+        self._offered = offered
         self._sealed = SealedAgents(secrets=secrets, schema_of=schema_of)
         # What is checked together must be written before the next is checked.
         self._changing = asyncio.Lock()
         self._agents: Mapping[str, Agent] = {}
         self._bindings: Mapping[str, Binding] = {}
         self._index = BindingIndex(())
+        self._stored = Shelf()
         self._shelf = Shelf()
         # The first model of all, while the default agent's runner was not known.
         self._awaiting = ""
@@ -94,14 +98,18 @@ class AgentDirectory:
 
     @property
     def shelf(self) -> Shelf:
-        """All models, tool servers, knowledge bases, policies and settings of plugins."""
+        """All models, tool servers, knowledge bases, policies and settings of plugins.
+
+        Models that the host offers of itself are among them.
+        """
         return self._shelf
 
     async def reload(self) -> None:
         """Read everything again."""
         agents = await self._sealed.read(await self._catalogue.list_agents())
         bindings = [_binding(record) for record in await self._catalogue.list_bindings()]
-        self._shelf = Shelf.of(await self._catalogue.list_items())
+        self._stored = Shelf.of(await self._catalogue.list_items())
+        self._shelf = self._with_offered(self._stored)
         self._agents = {agent.id: agent for agent in agents}
         self._bindings = {binding.id: binding for binding in bindings}
         # A disabled agent answers nothing: for its bindings to win and then fail would hide wider
@@ -162,6 +170,9 @@ class AgentDirectory:
             raise NotFound("enabled agent", agent_id)
         return agent
 
+    def _with_offered(self, stored: Shelf) -> Shelf:
+        return stored.with_models(self._offered(stored.models))
+
     async def apply(self, declared: Declared, *, dry_run: bool = False) -> Outcome:
         """Have what is declared, all or none, and say what changed.
 
@@ -204,9 +215,10 @@ class AgentDirectory:
         )
 
     def _plan(self, declared: Declared, secrets: SecretPlan) -> _Plan:
-        plan = _Plan(Shelf.of([*self._stored_items(), *map(item_of, declared.items())]))
+        there = Shelf.of([*self._stored_items(), *map(item_of, declared.items())])
+        plan = _Plan(self._with_offered(there))
         for thing in declared.items():
-            before = self._shelf.get(thing.KIND, thing.id)
+            before = self._stored.get(thing.KIND, thing.id)
             told = secrets.fields(thing.KIND, thing.id)
             if plan.note(change_of(thing.KIND, before, thing, told)):
                 plan.items.append(item_of(thing))
@@ -232,13 +244,13 @@ class AgentDirectory:
         return records, changes
 
     def _stored_items(self) -> Iterator[CatalogueItem]:
-        return map(item_of, self._shelf.things())
+        return map(item_of, self._stored.things())
 
     def _filled_default(self, declared: Declared) -> Iterator[Agent]:
         """Yield the agent `default` with its first model, if that is the host's first one."""
         default = self._agents.get(DEFAULT_AGENT_ID)
         first = next((each for each in declared.models.values() if each.kind == CHAT), None)
-        has_one = any(each.kind == CHAT for each in self._shelf.models.values())
+        has_one = any(each.kind == CHAT for each in self._stored.models.values())
         if default is None or first is None or has_one or default.id in declared.agent_ids:
             return
         yield from self._choosing(default, first.id)
@@ -255,7 +267,7 @@ class AgentDirectory:
         """Give the default agent the first model, if its runner was not known when that came."""
         async with self._changing:
             default = self._agents.get(DEFAULT_AGENT_ID)
-            model = self._shelf.models.get(self._awaiting)
+            model = self._stored.models.get(self._awaiting)
             if default is not None and model is not None:
                 filled, sealed = self._written(self._choosing(default, model.id))
                 await self._catalogue.apply(filled, [], secrets=sealed)
@@ -277,6 +289,29 @@ class AgentDirectory:
         if tie is not None:
             raise BindingConflict([binding.id for binding in tie])
 
+    async def change_agent(self, agent_id: str, change: Callable[[Agent], Agent]) -> Agent:
+        """Change one agent by what it is now, and return it as it is then.
+
+        Args:
+            agent_id: Which.
+            change: Makes the changed agent of the one there is.
+
+        Raises:
+            NotFound: There is none.
+            InvalidArgument: The changed one breaks rules.
+            Conflict: As `apply`.
+        """
+        async with self._changing:
+            for _ in range(_ATTEMPTS):
+                await self.reload()
+                if agent_id not in self._agents:
+                    raise NotFound("agent", agent_id)
+                changed = change(self._agents[agent_id])
+                with suppress(RevisionConflict):
+                    await self._apply(Declared.of([changed]), dry_run=False)
+                    return changed
+        raise Conflict("others change the catalogue all the time: try again")
+
     async def delete_agent(self, agent_id: str) -> bool:
         """Remove an agent and its bindings; return whether there was one."""
         async with self._changing:
@@ -296,6 +331,45 @@ class AgentDirectory:
             existed = await self._catalogue.delete_item(kind, id)
             await self.reload()
         return existed
+
+    async def delete_model(self, model_id: str, *, unless_selected: bool) -> bool:
+        """Remove a model; the default agent, if it has no other, has none then.
+
+        Args:
+            model_id: Which.
+            unless_selected: Leave it where an agent or a knowledge base selects it.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            Conflict: It was left; the message names who selects it.
+        """
+        async with self._changing:
+            await self.reload()
+            selecting = self._selecting(model_id) if unless_selected else ()
+            if model_id in self._stored.models and selecting:
+                raise Conflict(f"the model {model_id!r} is selected by {', '.join(selecting)}")
+            existed = await self._catalogue.delete_item(CatalogueKind.MODEL, model_id)
+            released, sealed = self._written(self._released_default(model_id) if existed else ())
+            await self._catalogue.apply(released, [], secrets=sealed)
+            await self.reload()
+        return existed
+
+    def _selecting(self, model_id: str) -> Sequence[str]:
+        there = Declared(agents=self._agents, knowledge_bases=self._stored.knowledge_bases)
+        named = there.named(self._schema_of)
+        return list(
+            dict.fromkeys(who for who, it in named if (it.kind, it.name) == (MODEL, model_id))
+        )
+
+    def _released_default(self, model_id: str) -> Iterator[Agent]:
+        default = self._agents.get(DEFAULT_AGENT_ID)
+        schema = None if default is None else self._schema_of(default.runner_id)
+        if default is not None and schema is not None:
+            config_json = release_model(schema, default.config_json, model_id)
+            if config_json is not None:
+                yield replace(default, config_json=config_json)
 
     async def delete_binding(self, binding_id: str) -> bool:
         """Remove a binding; return whether there was one."""

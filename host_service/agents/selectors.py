@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from host_service.agents.agent import Agent
 from host_service.agents.config_schema import ConfigSchema
 from host_service.validation.json_exact import read_exactly, write_exactly
 
+_BASE_SELECTORS = frozenset({"knowledge-base-multi-selector"})
 _CHAT_SELECTORS = frozenset({"llm-model-selector", "model-fallback-selector"})
 _NO_CHOICE = frozenset({"", "__none__", "__none"})
 
@@ -68,6 +70,45 @@ def choose_model(schema: ConfigSchema, config_json: str, model_id: str) -> str |
     if not _is_unchosen(config.get(selector.name)):
         return None
     return write_exactly({**config, selector.name: model_id})
+
+
+def release_model(schema: ConfigSchema, config_json: str, model_id: str) -> str | None:
+    """Return a configuration without a model in its first selector of chat models.
+
+    None where the model is not there, or is not alone there.
+    """
+    selector = next((field for field in schema.fields if field.type in _CHAT_SELECTORS), None)
+    if selector is None:
+        return None
+    config = read_exactly(config_json)
+    if [*_with_fallbacks(config.get(selector.name))] != [model_id]:
+        return None
+    return write_exactly({name: value for name, value in config.items() if name != selector.name})
+
+
+def grant_knowledge_base(
+    agent: Agent, schema: ConfigSchema | None, knowledge_base_id: str
+) -> tuple[Agent, str]:
+    """Return an agent whose runs may search a knowledge base, and what of it grants that.
+
+    The first selector of knowledge bases in its configuration does; without one, or as long as its
+    runner is not known, its resource policy. Numbers keep their digits.
+    """
+    selector = None
+    if schema is not None:
+        selector = next((field for field in schema.fields if field.type in _BASE_SELECTORS), None)
+        for each in selections(schema, schema.fill(agent.config_json)):
+            if (each.kind, each.name) == (KNOWLEDGE_BASE, knowledge_base_id):
+                return agent, f"config.{each.field}"
+    if knowledge_base_id in agent.knowledge_bases:
+        return agent, "resources.knowledge_bases"
+    if schema is None or selector is None:
+        ids = (*agent.knowledge_bases, knowledge_base_id)
+        return replace(agent, knowledge_bases=ids), "resources.knowledge_bases"
+    chosen = read_exactly(schema.fill(agent.config_json)).get(selector.name)
+    ids = [*(chosen if isinstance(chosen, list) else ()), knowledge_base_id]
+    config = {**read_exactly(agent.config_json), selector.name: ids}
+    return replace(agent, config_json=write_exactly(config)), f"config.{selector.name}"
 
 
 def _is_unchosen(value: object) -> bool:

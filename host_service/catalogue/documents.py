@@ -12,8 +12,8 @@ from stores.records import CatalogueItem, CatalogueKind
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-# The store has columns for these.
-_APART = frozenset({"id", "enabled", "revision"})
+# The store has columns for these; what is stored comes from the catalogue.
+_APART = frozenset({"id", "enabled", "revision", "origin"})
 
 
 class Catalogued(Protocol):

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import ClassVar
 
 from host_service.catalogue.documents import read_document, write_document
 from stores.records import CatalogueItem, CatalogueKind
 
 CHAT = "chat"
+
+
+class Origin(StrEnum):
+    """Where a model comes from."""
+
+    CATALOGUE = "catalogue"
+    ENVIRONMENT = "environment"
+    HOST = "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +38,7 @@ class Model:
         options_json: Arguments of every call, a JSON object.
         enabled: Whether it may be used.
         revision: Counts the changes; 0 before it was stored.
+        origin: Where it comes from; only what comes from the catalogue is stored.
     """
 
     KIND: ClassVar[CatalogueKind] = CatalogueKind.MODEL
@@ -47,6 +57,7 @@ class Model:
     options_json: str = "{}"
     enabled: bool = True
     revision: int = field(default=0, compare=False)
+    origin: Origin = field(default=Origin.CATALOGUE, compare=False)
 
     def to_document(self) -> str:
         """Return the JSON text that is stored."""

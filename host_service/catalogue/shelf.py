@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from host_service.authorization.policy import WorkspacePolicy
@@ -55,6 +55,11 @@ class Shelf:
                 {item.id: PluginSettings.from_item(item) for item in by_kind[CatalogueKind.PLUGIN]}
             ),
         )
+
+    def with_models(self, models: Iterable[Model]) -> Shelf:
+        """Return this shelf with further models, which are in the place of those of their ids."""
+        added = {each.id: each for each in models}
+        return replace(self, models=MappingProxyType({**self.models, **added})) if added else self
 
     def things(self) -> Iterator[Catalogued]:
         """Yield everything on it."""

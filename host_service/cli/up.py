@@ -30,6 +30,7 @@ from host_service.settings import DEFAULT_GRPC_ADDRESS, DEFAULT_HTTP_ADDRESS
 
 if TYPE_CHECKING:
     from host_service.certificates.files import ListenFiles
+    from host_service.environment_model import EnvironmentModel
 
 _CGROUP_USES = ("auto", "on", "off")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -163,6 +164,16 @@ def up(
             help=f"How much is logged: {', '.join(_LOG_LEVELS)}.",
         ),
     ] = "info",
+    rehearsal_script: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="RUNMESH_REHEARSAL_SCRIPT",
+            exists=True,
+            dir_okay=False,
+            help="YAML rules by which the rehearsal model answers.",
+        ),
+    ] = None,
     quit_with_stdin: Annotated[bool, typer.Option("--quit-with-stdin", hidden=True)] = False,
 ) -> int:
     """Run a host.
@@ -196,6 +207,8 @@ def up(
         cgroups=cgroups,  # type: ignore[arg-type]  # its parser saw to it
         log_level=log_level,
         quit_with_stdin=quit_with_stdin,
+        environment_model=_environment_model(),
+        rehearsal_script=rehearsal_script.absolute() if rehearsal_script else None,
     )
     try:
         return run_host(settings)
@@ -205,6 +218,17 @@ def up(
                 tell(str(fault))
             return EXIT_FAILED
         raise CommandError(error.message, error.advice) from error
+
+
+def _environment_model() -> "EnvironmentModel | None":
+    import os
+
+    from host_service.environment_model import EnvironmentModel
+
+    try:
+        return EnvironmentModel.read(os.environ)
+    except ValueError as error:
+        raise CommandError(str(error), "mend it, or unset it") from error
 
 
 def _development_files(

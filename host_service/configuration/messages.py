@@ -21,7 +21,7 @@ _WHOLE_NUMBERS = {FieldDescriptor.TYPE_INT32: 32, FieldDescriptor.TYPE_INT64: 64
 _LONGEST_SECONDS = 100 * 366 * 86_400
 
 # What the contract calls "Set only by the host".
-_HOST_FIELDS = frozenset({"revision", "updated_at", "has_api_key"})
+_HOST_FIELDS = frozenset({"revision", "updated_at", "has_api_key", "origin"})
 # What the contract calls "Secret": a file says where they are, and never has them.
 _SECRETS = frozenset({"runmesh.admin.v1.Model.api_key", "runmesh.admin.v1.DeclaredKey.secret"})
 _ENTRY = "runmesh.admin.v1.SecretEntry"

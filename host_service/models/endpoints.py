@@ -19,10 +19,12 @@ class Address:
     Attributes:
         base_url: The URL that paths such as `/chat/completions` follow.
         api_key: Sent as a bearer token; None: nothing is sent.
+        model_name: What the model is called there; empty: as the catalogue says.
     """
 
     base_url: str
     api_key: Secret | None = None
+    model_name: str = ""
 
 
 class Endpoints(Protocol):

@@ -10,6 +10,7 @@ from runmesh.v1 import run_pb2
 
 from host_service.agents.agent import Agent
 from host_service.agents.config_schema import ConfigSchema
+from host_service.agents.own_choice import with_own_model
 from host_service.agents.prompts import Prompts
 from host_service.agents.selectors import FILE, Selection, selections
 from host_service.authorization.snapshot import GivenFile, Snapshot, freeze
@@ -103,6 +104,7 @@ def prepare_call(
         identity=event.identity(),
         selections=selected,
         shelf=services.shelf(),
+        toolset=services.toolset(),
         files=files,
     )
     # A run that was accepted as running has its times already, and so has one that is tried again.
@@ -137,6 +139,8 @@ def prepare_call(
             prompts=Prompts.of(schema, config_json),
             # Where the event stands may be known only later, and is then said in the context.
             latest_cursor=lambda: request.context.context.latest_cursor,
+            deadline=deadline,
+            replays="" if services.side_effects else record.replay_of or "",
         ),
         stores=services.calls_on,
     )
@@ -168,7 +172,7 @@ def _selected(agent: Agent, services: RunServices) -> tuple[tuple[Selection, ...
     schema = services.schemas.of(agent.runner_id)
     if schema is None:
         return (), agent.config_json
-    config_json = _checked(agent, schema)
+    config_json = _checked(with_own_model(agent, services.shelf(), schema), schema)
     return selections(schema, config_json), config_json
 
 

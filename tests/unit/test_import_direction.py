@@ -45,6 +45,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "host_service.admin_audit",
             "host_service.admin_actions",
             "host_service.admin_catalogue",
+            "host_service.admin_models",
             "host_service.admin_plugins",
             "host_service.admin_runs",
             "host_service.attach",
@@ -60,7 +61,14 @@ LAYERS: tuple[frozenset[str], ...] = (
             "host_service.unreadable",
         }
     ),
-    frozenset({"host_service.capabilities"}),
+    frozenset(
+        {
+            "host_service.capabilities",
+            # The models that the host has of itself, and models tried as runs would call them.
+            "host_service.host_models",
+            "host_service.model_trials",
+        }
+    ),
     frozenset(
         {
             "host_service.actions",
@@ -72,6 +80,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "host_service.registry",
             "host_service.runs",
             "host_service.supervisor",
+            "host_service.tools",
             # Turns their types into the contract's and back; they do not know it.
             "host_service.explained",
             "host_service.wire",
@@ -112,6 +121,7 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
         "host_service.wire",
     ),
     "host_service.settings": _RPC,
+    "host_service.tools": (*_RPC, "host_service.wire"),
     "host_service.validation": (
         "grpc",
         "grpc_status",
