@@ -105,7 +105,10 @@ class Catalogue(Protocol):
         """Delete a binding; False if it is not stored."""
 
     def delete_item(self, kind: CatalogueKind, id: str) -> Future[bool]:
-        """Delete an item and its secrets; False if it is not stored."""
+        """Delete an item and its secrets; False if it is not stored.
+
+        Of a knowledge base, its documents are removed in the same transaction.
+        """
 
     async def get_agent(self, agent_id: str) -> AgentRecord | None:
         """Return an agent, or `None`."""

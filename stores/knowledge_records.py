@@ -83,7 +83,7 @@ class NewChunk:
         position: Where it begins in the document's text, in characters from its beginning.
         length: How many characters of the document's text it stands for.
         text: The passage; any text without U+0000 and lone surrogates, 1 to 65,536 characters.
-        heading: The headings that it stands under, outermost first.
+        heading: The headings that it stands under, outermost first; it is found by them as well.
         vector: Its vector as `pack_vector` gives it, if it is known already.
         vector_model: Id of the model that the vector is from; given with it.
     """
@@ -197,6 +197,15 @@ def pack_vector(values: Iterable[float]) -> bytes:
     if not _IS_LITTLE:
         packed.byteswap()
     return packed.tobytes()
+
+
+def unpack_vector(vector: bytes) -> array[float]:
+    """Return the numbers of a stored vector."""
+    unpacked = array("f")
+    unpacked.frombytes(vector)
+    if not _IS_LITTLE:
+        unpacked.byteswap()
+    return unpacked
 
 
 _IS_LITTLE = array("H", [1]).tobytes() == b"\x01\x00"

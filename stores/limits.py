@@ -16,8 +16,10 @@ class StoreLimits:
         state_value_bytes: A value of state, as JSON in UTF-8.
         storage_value_bytes: A value of storage.
         secret_bytes: A secret, in UTF-8.
+        vector_cache_bytes: Vectors of knowledge that are kept in memory.
     """
 
     state_value_bytes: int = 256 * KIB
     storage_value_bytes: int = 3 * MIB
     secret_bytes: int = 64 * KIB
+    vector_cache_bytes: int = 512 * MIB

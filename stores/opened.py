@@ -14,6 +14,7 @@ from stores.event_log import EventLog
 from stores.hosts import Hosts
 from stores.journal import Journal
 from stores.keys import ApiKeys
+from stores.knowledge import Knowledge
 from stores.ledger import RunLedger
 from stores.retention import Retention
 from stores.secrets import Secrets
@@ -39,6 +40,7 @@ class Stores:
         secrets: The secrets of what the catalogue keeps.
         keys: API keys.
         attach_tokens: Tokens with which runners attach.
+        knowledge: Documents and their passages, to be searched.
         audit: The audit.
         retention: Removes what is no longer to be kept.
         journal: The queue in front of the writer.
@@ -59,6 +61,7 @@ class Stores:
     secrets: Secrets
     keys: ApiKeys
     attach_tokens: AttachTokens
+    knowledge: Knowledge
     audit: Audit
     retention: Retention
     journal: Journal

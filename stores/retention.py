@@ -12,12 +12,12 @@ What is removed, once it is older than the age:
   items;
 - events that started no run;
 - artifacts whose run is gone or that have none, that neither a transcript item nor an agent
-  mentions, and in whose conversation no run is active;
+  mentions, that are no document's, and in whose conversation no run is active;
 - values of state, by when they were written last.
 
 Beyond the newest items that a conversation may have, older ones are removed whatever their age.
 Blobs go by `Artifacts.collect_orphans`, agent snapshots with the last run that has them. The audit,
-the catalogue, keys and storage stay: they are not conversations.
+the catalogue, keys, storage and knowledge stay: they are not conversations.
 
 Promises:
 

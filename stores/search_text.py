@@ -34,7 +34,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from operator import add
 
 TEXT_CHARACTERS = 65_536
@@ -189,6 +189,13 @@ class Query:
             and all(word in folded for word in self.words)
             and self.terms <= terms(text)
         )
+
+
+def ranking_terms(text: str, *, most: int) -> tuple[str, ...]:
+    """Return the first different terms of a query of which any may occur, for ranking."""
+    words = dict.fromkeys(map(_bare, fold(text[:QUERY_CHARACTERS]).split()))
+    found = dict.fromkeys(chain.from_iterable(map(_terms_of_word, words)))
+    return tuple(islice(found, most))
 
 
 def _bare(word: str) -> str:

@@ -37,6 +37,7 @@ from stores.sql.connection import Connection
 from stores.sql.journal import SqlJournal
 from stores.sql.kept import Kept
 from stores.sql.keys import check_keys, put_key
+from stores.sql.knowledge_writing import remove_base
 from stores.sql.readers import Readers
 from stores.sql.rows import Encoded
 from stores.sql.secrets import SqlSecrets
@@ -78,8 +79,13 @@ class SqlCatalogue:
         readers: Readers,
         clock: Callable[[], datetime],
         secrets: SqlSecrets,
+        on_removed_base: Callable[[], None],
     ) -> None:
-        """Take the ways to write and to read, what tells the time, and what encrypts."""
+        """Take the ways to write and to read, what tells the time, and what encrypts.
+
+        Also what is told when a knowledge base was deleted whose documents are to be collected.
+        """
+        self._on_removed_base = on_removed_base
         self._journal = journal
         self._readers = readers
         self._clock = clock
@@ -190,9 +196,18 @@ class SqlCatalogue:
         """Delete an item and its secrets; False if it is not stored."""
         check_ids(kind, id=id)
         place = _ITEMS.place(kind.value, id)
-        return self._journal.submit(
-            lambda connection: _delete(connection, _ITEMS.delete, place, kind=kind.value)
-        )
+        now = self._now()
+
+        def work(connection: Connection) -> bool:
+            deleted = _delete(connection, _ITEMS.delete, place, kind=kind.value)
+            if kind is CatalogueKind.KNOWLEDGE_BASE:
+                remove_base(connection, id, now)
+            return deleted
+
+        deletion = self._journal.submit(work)
+        if kind is CatalogueKind.KNOWLEDGE_BASE:
+            deletion.add_done_callback(lambda _: self._on_removed_base())
+        return deletion
 
     async def get_agent(self, agent_id: str) -> AgentRecord | None:
         """Return an agent, or `None`."""

@@ -152,6 +152,11 @@ class Connection:
         return self._dialect.index_item
 
     @property
+    def add_postings(self) -> ClauseElement:
+        """The dialect's statement that adds postings to a term of a block."""
+        return self._dialect.add_postings
+
+    @property
     def accept_at_once(self) -> ClauseElement | None:
         """The dialect's statement that accepts an event, if it has one."""
         return self._dialect.accept_at_once

@@ -63,6 +63,7 @@ class Dialect(ABC):
         search_few: The same, for when one of the terms is known to have few items.
         index_item: Adds an item to the index for searching, or `None` where the engine does that
             by itself.
+        add_postings: Adds postings to a term of a block, behind those that it has.
         accept_at_once: What `stores.sql.acceptance` says, or `None` where an acceptance is as
             well written in several statements.
     """
@@ -73,6 +74,7 @@ class Dialect(ABC):
     search: ClauseElement
     search_newest: ClauseElement
     search_few: ClauseElement
+    add_postings: ClauseElement
     index_item: ClauseElement | None = None
     accept_at_once: ClauseElement | None = None
 
@@ -83,6 +85,13 @@ class Dialect(ABC):
     @abstractmethod
     def set_up(self, driver: Any) -> None:
         """Prepare a new driver connection; after it, transactions begin only by `begin_write`."""
+
+    @abstractmethod
+    def among(self, column: str, parameter: str) -> str:
+        """Return the condition that a column is one of several integers.
+
+        The parameter's value is these, with commas between them, in braces.
+        """
 
     def begin(self, driver: Any) -> None:
         """Begin a write transaction on a driver connection."""

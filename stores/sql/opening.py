@@ -27,6 +27,8 @@ from stores.sql.event_log import SqlEventLog
 from stores.sql.hosts import SqlHosts
 from stores.sql.journal import SqlJournal
 from stores.sql.keys import SqlApiKeys
+from stores.sql.knowledge import SqlKnowledge
+from stores.sql.knowledge_collecting import KnowledgeCollector
 from stores.sql.ledger import SqlRunLedger
 from stores.sql.readers import Readers
 from stores.sql.retention import SqlRetention
@@ -38,8 +40,11 @@ from stores.sql.sqlite import SqliteDialect, check_file
 from stores.sql.state import SqlState
 from stores.sql.storage import SqlStorage
 from stores.sql.transcript import SqlTranscript
+from stores.sql.values import microseconds
 
 _FORMS = "use sqlite:///path/to/file or postgresql+psycopg://user@host/name"
+
+_SEARCHERS = 2
 
 _ONE = sa.select(sa.literal(1))
 
@@ -60,10 +65,13 @@ async def open_sql_stores(
     loop = asyncio.get_running_loop()
     journal = SqlJournal(database=database, loop=loop)
     readers = Readers(database=database, loop=loop)
+    # Threads of their own: a search through much must not hold up the reads that runs wait for.
+    searchers = Readers(database=database, loop=loop, threads=_SEARCHERS)
     return _compose(
         dialect=database.dialect,
         journal=journal,
         readers=readers,
+        searchers=searchers,
         blobs=blobs,
         loop=loop,
         clock=clock,
@@ -118,6 +126,7 @@ def _compose(
     dialect: Dialect,
     journal: SqlJournal,
     readers: Readers,
+    searchers: Readers,
     blobs: BlobStore | None,
     loop: asyncio.AbstractEventLoop,
     clock: Callable[[], datetime],
@@ -132,7 +141,19 @@ def _compose(
         keys=secret_keys,
         most_bytes=limits.secret_bytes,
     )
-    catalogue = SqlCatalogue(journal=journal, readers=readers, clock=clock, secrets=secrets)
+    collector = KnowledgeCollector(
+        journal=journal,
+        readers=readers,
+        now=lambda: microseconds("clock", "now", clock()),
+    )
+    collector.start()
+    catalogue = SqlCatalogue(
+        journal=journal,
+        readers=readers,
+        clock=clock,
+        secrets=secrets,
+        on_removed_base=collector.wake,
+    )
     backfill = SearchBackfill(journal=journal, readers=readers)
     backfill.start()
 
@@ -142,9 +163,11 @@ def _compose(
 
     async def close() -> None:
         await backfill.stop()
+        await collector.stop()
         await audit.flush()
         # All of them: the last connection to a SQLite file folds its WAL into it.
         await readers.close()
+        await searchers.close()
         await journal.close()
         if blobs is not None:
             await blobs.close()
@@ -168,6 +191,15 @@ def _compose(
         secrets=secrets,
         keys=SqlApiKeys(journal=journal, readers=readers),
         attach_tokens=SqlAttachTokens(journal=journal, readers=readers),
+        knowledge=SqlKnowledge(
+            journal=journal,
+            readers=readers,
+            searchers=searchers,
+            collector=collector,
+            dialect=dialect,
+            clock=clock,
+            cache_bytes=limits.vector_cache_bytes,
+        ),
         audit=audit,
         retention=SqlRetention(journal=journal, readers=readers, catalogue=catalogue, clock=clock),
         journal=journal,

@@ -57,6 +57,13 @@ def _block_by_block(block: str, bits: int) -> sa.Select[Any]:
     return sa.select(*found.c).join_from(firsts, found, sa.true()).limit(sa.bindparam("most"))
 
 
+_ADD_POSTINGS = sa.text(
+    "INSERT INTO knowledge_postings (block, term, postings) VALUES (:block, :term, :postings)"
+    " ON CONFLICT (block, term) DO UPDATE SET"
+    " postings = knowledge_postings.postings || excluded.postings"
+)
+
+
 class PostgresqlDialect(Dialect):
     """PostgreSQL's ways."""
 
@@ -64,10 +71,15 @@ class PostgresqlDialect(Dialect):
     search_newest = _block_by_block(_SMALL_BLOCK, _SMALL)
     search = _block_by_block(_LARGE_BLOCK, _LARGE)
     search_few = _having(_TERMS)
+    add_postings = _ADD_POSTINGS
     accept_at_once = accept_at_once()
     begin_snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     # Two statements, one round trip.
     begin_write = f"BEGIN; SELECT pg_advisory_xact_lock({_WRITE_LOCK})"
+
+    def among(self, column: str, parameter: str) -> str:
+        """Give it an array."""
+        return f"{column} = ANY(CAST(:{parameter} AS bigint[]))"
 
     def connect_arguments(self) -> dict[str, Any]:
         """Return settings under which a host that stands still cannot hold up the others."""

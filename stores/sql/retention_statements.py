@@ -14,6 +14,7 @@ from stores.sql.tables import (
     conversations,
     events,
     is_active,
+    knowledge_versions,
     log_entries,
     run_results,
     runs,
@@ -176,6 +177,9 @@ _keeps_artifact = sa.or_(
         is_active,
         runs.c.conversation_key.concat(sa.literal_column("''")) == artifacts.c.conversation_key,
     )
+    .correlate(artifacts),
+    sa.exists()
+    .where(knowledge_versions.c.artifact_id == artifacts.c.artifact_id)
     .correlate(artifacts),
     # An agent's configuration may name files. Ids have no character that JSON would escape, and
     # `_` in one stands for any character here, which may keep one too many.

@@ -43,6 +43,13 @@ _INDEX_ITEM = sa.text(
     " ((SELECT number FROM transcript_items WHERE transcript_id = :transcript_id), :terms)"
 )
 
+_ADD_POSTINGS = sa.text(
+    "INSERT INTO knowledge_postings (block, term, postings) VALUES (:block, :term, :postings)"
+    # Bytes that are put together are taken for text, and stay the same bytes.
+    " ON CONFLICT (block, term) DO UPDATE SET"
+    " postings = CAST(knowledge_postings.postings || excluded.postings AS BLOB)"
+)
+
 
 class SqliteDialect(Dialect):
     """SQLite's ways."""
@@ -54,12 +61,18 @@ class SqliteDialect(Dialect):
     begin_snapshot = "BEGIN"
     search = search_newest = search_few = _SEARCH
     index_item = _INDEX_ITEM
+    add_postings = _ADD_POSTINGS
 
     def __init__(self, *, synchronous: str) -> None:
         """Take the mode in which commits wait for the disk, `FULL` or `NORMAL`."""
         if synchronous not in ("FULL", "NORMAL"):
             raise ValueError(f"synchronous must be FULL or NORMAL, not {synchronous!r}")
         self._synchronous = synchronous
+
+    def among(self, column: str, parameter: str) -> str:
+        """Let JSON be taken apart."""
+        array = f"'[' || trim(:{parameter}, '{{}}') || ']'"
+        return f"{column} IN (SELECT value FROM json_each({array}))"  # noqa: S608 - constants
 
     def connect_arguments(self) -> dict[str, Any]:
         """Return how long to wait for locks; every thread keeps a connection of its own."""

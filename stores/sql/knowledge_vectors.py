@@ -1,0 +1,137 @@
+"""Comparing vectors, exactly, and keeping them in memory.
+
+Vectors are kept block by block, as they were at a revision of the block, each divided by its
+length: what is used is not read again, and a search costs one product of a matrix and a vector a
+block. A product with many at once may differ in its last digits from one with few, so the best are
+compared once more, each by itself and with twice the digits.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import numpy as np
+import sqlalchemy as sa
+
+from stores.sql.connection import Connection
+from stores.sql.knowledge_blocks import BLOCK_BITS, BLOCK_SIZE
+from stores.sql.knowledge_scope import Scope, Scored, at_least
+from stores.sql.tables import knowledge_vectors
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_SELECT = (
+    sa.select(knowledge_vectors.c.number, knowledge_vectors.c.vector)
+    .where(
+        knowledge_vectors.c.number >= sa.bindparam("first"),
+        knowledge_vectors.c.number < sa.bindparam("end"),
+        knowledge_vectors.c.model == sa.bindparam("of_model"),
+    )
+    .order_by(knowledge_vectors.c.number)
+)
+# What a product of many may be off by, and then some.
+_MARGIN = 1e-4
+# Equal vectors may be very many: so many are looked at again, those that were stored first.
+_MOST_AGAIN = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The vectors of a block: the places of their chunks, and a row for each."""
+
+    revision: int
+    places: npt.NDArray[np.intp]
+    matrix: npt.NDArray[np.float32]
+
+    @property
+    def size(self) -> int:
+        return self.matrix.nbytes + self.places.nbytes
+
+
+_Key = tuple[int, str, int]
+
+
+class VectorCache:
+    """Vectors of blocks, those used last; for any thread."""
+
+    def __init__(self, *, most_bytes: int) -> None:
+        """Take how many bytes it may hold."""
+        self._most_bytes = most_bytes
+        self._held: OrderedDict[_Key, _Block] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def get(self, connection: Connection, key: _Key, revision: int) -> _Block:
+        """Return the vectors of a block as a revision has them, read if they are not there.
+
+        Args:
+            connection: A snapshot that has the revision.
+            key: The block, the model, and how many numbers a vector has.
+            revision: The block's revision.
+        """
+        with self._lock:
+            found = self._held.get(key)
+            if found is not None and found.revision == revision:
+                self._held.move_to_end(key)
+                return found
+        read = _read(connection, key, revision)
+        with self._lock:
+            self._put(key, read)
+        return read
+
+    def _put(self, key: _Key, block: _Block) -> None:
+        before = self._held.pop(key, None)
+        self._bytes += block.size - (0 if before is None else before.size)
+        self._held[key] = block
+        while self._bytes > self._most_bytes:
+            _, oldest = self._held.popitem(last=False)
+            self._bytes -= oldest.size
+
+
+def _read(connection: Connection, key: _Key, revision: int) -> _Block:
+    block, model, dimensions = key
+    first = block << BLOCK_BITS
+    values = {"first": first, "end": first + BLOCK_SIZE, "of_model": model}
+    # Others come from a model that was changed under its id.
+    rows = [row for row in connection.all(_SELECT, values) if len(row[1]) == dimensions * 4]
+    places = np.array([row[0] - first for row in rows], np.intp)
+    matrix = np.frombuffer(b"".join(row[1] for row in rows), "<f4").reshape(-1, dimensions)
+    lengths = np.sqrt(np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64))
+    return _Block(revision, places, (matrix / lengths[:, None]).astype(np.float32))
+
+
+def nearest(
+    connection: Connection,
+    scope: Scope,
+    model: str,
+    vector: bytes,
+    limit: int,
+    cache: VectorCache,
+) -> Scored:
+    """Return the nearest chunks of a knowledge base, and those as near as the last of them."""
+    wanted = np.frombuffer(vector, "<f4").astype(np.float64)
+    wanted /= np.sqrt(wanted @ wanted)
+    asked = wanted.astype(np.float32)
+    found: list[tuple[npt.NDArray[np.intp], npt.NDArray[np.float32], npt.NDArray[np.float32]]] = []
+    for at, block in enumerate(scope.blocks.tolist()):
+        offset = at * BLOCK_SIZE
+        if not scope.chosen[offset : offset + BLOCK_SIZE].any():
+            continue
+        held = cache.get(connection, (block, model, len(wanted)), scope.vector_revisions[at])
+        indexes = held.places + offset
+        chosen = np.flatnonzero(scope.chosen[indexes])
+        scores = (held.matrix @ asked)[chosen]
+        best = at_least(scores, limit, _MARGIN)
+        found.append((indexes[chosen[best]], scores[best], held.matrix[chosen[best]]))
+    if not found:
+        return Scored(np.empty(0, np.int64), np.empty(0))
+    indexes = np.concatenate([each[0] for each in found])
+    best = at_least(np.concatenate([each[1] for each in found]), limit, _MARGIN)[:_MOST_AGAIN]
+    matrix = np.concatenate([each[2] for each in found])[best].astype(np.float64)
+    # Not a product of matrices: each row is summed up in the same way, whatever stands beside it.
+    exact = np.array([np.sum(row * wanted) for row in matrix])
+    return Scored(scope.numbers(indexes[best]), exact)
