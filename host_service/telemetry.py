@@ -15,6 +15,7 @@ from opentelemetry import context as otel_context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import (
+    Span,
     SpanKind,
     Status,
     StatusCode,
@@ -90,6 +91,64 @@ class Telemetry:
             otel_context.detach(token)
             span.end()
 
+    @contextmanager
+    def model_span(
+        self, operation: str, *, provider: str, model_id: str, model_name: str
+    ) -> Iterator[ModelSpan]:
+        """Span one call to a model, below the call that it is made for.
+
+        It is not the current span of what happens meanwhile: an answer that is streamed comes to
+        others between its pieces.
+
+        Args:
+            operation: `chat`, `embeddings` or `rerank`.
+            provider: Who serves the model.
+            model_id: The catalogue's id of it.
+            model_name: What its provider calls it.
+        """
+        attributes = {
+            "gen_ai.operation.name": operation,
+            "gen_ai.provider.name": provider,
+            "gen_ai.request.model": model_name,
+            "runmesh.model.id": model_id,
+        }
+        span = self._tracer.start_span(
+            f"{operation} {model_name}", kind=SpanKind.CLIENT, attributes=attributes
+        )
+        model_span = ModelSpan(span)
+        try:
+            yield model_span
+        except BaseException as error:
+            model_span.fail(type(error).__name__)
+            raise
+        finally:
+            span.end()
+
+    @contextmanager
+    def tool_span(self, name: str, call_id: str) -> Iterator[ToolSpan]:
+        """Span one call of a tool; its parameters and its result are not in it.
+
+        Args:
+            name: The tool.
+            call_id: The model's id of the call, or empty.
+        """
+        attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+        if call_id:
+            attributes["gen_ai.tool.call.id"] = call_id
+        span = self._tracer.start_span(
+            f"execute_tool {name}", kind=SpanKind.CLIENT, attributes=attributes
+        )
+        tool_span = ToolSpan(span)
+        token = otel_context.attach(set_span_in_context(span))
+        try:
+            yield tool_span
+        except BaseException as error:
+            tool_span.failed(type(error).__name__)
+            raise
+        finally:
+            otel_context.detach(token)
+            span.end()
+
     def outgoing(self) -> tuple[tuple[str, str], ...]:
         """Return the metadata that carries the current span to a runner."""
         carrier: dict[str, str] = {}
@@ -103,6 +162,63 @@ class Telemetry:
     def close(self) -> None:
         """Send what waits, within the exporter's own time limit."""
         self._provider.shutdown()
+
+
+class ModelSpan:
+    """The span of one call to a model, by the conventions for generative AI.
+
+    Args:
+        span: The span.
+    """
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        self._has_failed = False
+
+    def answer(self, *, response_model: str = "", finish_reason: str = "") -> None:
+        """Note what kind of answer came; nothing of its text.
+
+        Args:
+            response_model: What the provider calls the model that answered.
+            finish_reason: Why the answer ended.
+        """
+        if response_model:
+            self._span.set_attribute("gen_ai.response.model", response_model)
+        if finish_reason:
+            self._span.set_attribute("gen_ai.response.finish_reasons", (finish_reason,))
+
+    def use(self, input_tokens: int | None, output_tokens: int | None) -> None:
+        """Note what the call cost; None: unknown."""
+        if input_tokens is not None:
+            self._span.set_attribute("gen_ai.usage.input_tokens", input_tokens)
+        if output_tokens is not None:
+            self._span.set_attribute("gen_ai.usage.output_tokens", output_tokens)
+
+    def fail(self, kind: str) -> None:
+        """Note why the call failed; the first word holds."""
+        if not self._has_failed:
+            self._has_failed = True
+            self._span.set_attribute("error.type", kind)
+            self._span.set_status(Status(StatusCode.ERROR, kind))
+
+
+class ToolSpan:
+    """The span of one call of a tool, by the conventions for generative AI.
+
+    Args:
+        span: The span.
+    """
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        self._has_failed = False
+
+    def failed(self, kind: str) -> None:
+        """Note why the call failed; the first word holds."""
+        if not self._has_failed:
+            self._has_failed = True
+            self._span.set_attribute("error.type", kind)
+            self._span.set_status(Status(StatusCode.ERROR, kind))
 
 
 def _wants_export(environment: Mapping[str, str]) -> bool:

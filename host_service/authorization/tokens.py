@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from host_service.agents.prompts import Prompts
 from host_service.authorization.rate import Rate
@@ -29,10 +30,12 @@ class Told:
         prompts: The prompts of its agent.
         latest_cursor: Returns the cursor of the newest transcript item before its event; empty
             without any. It is known by the time the runner is called.
+        deadline: When its time is up; None: it has no deadline.
     """
 
     prompts: Prompts = field(default_factory=Prompts)
     latest_cursor: Callable[[], str] = str
+    deadline: datetime | None = None
 
 
 _NOTHING = Told()

@@ -21,6 +21,7 @@ from host_service.capabilities.tools import Tools
 from host_service.capabilities.transcript_pages import TranscriptPages
 from host_service.capabilities.uploads import Uploads
 from host_service.limits import Limits
+from host_service.models.calls import ModelCalls
 from host_service.pages import PageTokens
 from host_service.runs.steering import SteeringBox
 from stores import Stores
@@ -51,6 +52,7 @@ def offer(
     pages: PageTokens,
     limits: Limits,
     desk: ActionDesk,
+    models: ModelCalls,
     steering_of: Callable[[str], SteeringBox | None],
     clock: Callable[[], datetime],
 ) -> Capabilities:
@@ -63,11 +65,12 @@ def offer(
         pages: Makes page tokens.
         limits: How much is too much.
         desk: Judges and executes actions.
+        models: Asks models.
         steering_of: Returns what waits for an active run; None for any other.
         clock: Tells the time.
     """
     return Capabilities(
-        models=Models(),
+        models=Models(calls=models, artifacts=stores.artifacts, limits=limits, clock=clock),
         tools=Tools(),
         knowledge=Knowledge(pages=pages),
         history=History(transcript=transcript, pages=pages),

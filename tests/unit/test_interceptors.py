@@ -45,6 +45,7 @@ from host_service.capabilities.offered import Capabilities, offer
 from host_service.capabilities.transcript_pages import TranscriptPages
 from host_service.capabilities.uploads import Uploads
 from host_service.capabilities.whole_texts import WholeTexts
+from host_service.catalogue.shelf import Shelf
 from host_service.errors import FieldFault, HostError, InvalidArgument, NoBinding
 from host_service.grpc_serving import register_attach
 from host_service.host_api import HostAPIServicer
@@ -57,6 +58,8 @@ from host_service.interceptors import (
     refuse_missing,
 )
 from host_service.limits import Limits
+from host_service.models.calls import ModelCalls
+from host_service.models.endpoints import CatalogueEndpoints
 from host_service.logs import LineFormatter
 from host_service.pages import PageTokens
 from host_service.registry.attachments import Attachments
@@ -191,6 +194,12 @@ def everything(stores: Stores) -> Capabilities:
             clock=lambda: NOON,
             host_id="host",
             host_incarnation="start-1",
+        ),
+        models=ModelCalls(
+            shelf=Shelf,
+            endpoints=CatalogueEndpoints(secrets=stores.secrets),
+            limits=limits,
+            telemetry=Telemetry(service_version="1.2", host_id="host"),
         ),
         steering_of=lambda _: None,
         clock=lambda: NOON,

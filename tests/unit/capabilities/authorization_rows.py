@@ -72,14 +72,14 @@ class Row:
     broken: Fields | list[Fields] | None = None
 
 
-def _model(name: str, permitted: str, /, **fields: Any) -> dict[str, Row]:
+def _model(name: str, permitted: str, model: str, /, **fields: Any) -> dict[str, Row]:
     large = {"messages": [_LARGE]} if "messages" in fields else None
     return {
         name: Row(
-            fields={"model_id": "small", **fields},
-            # What stands behind models is not in this host; that it is granted shows in this.
-            outcome="NOT_IMPLEMENTED",
-            resource="small",
+            fields={"model_id": model, **fields},
+            # Nothing is served where these models are; that a call is granted shows in this.
+            outcome="UNAVAILABLE",
+            resource=model,
             lacking={"permission": permission("models", permitted)},
             another={"model_id": FOREIGN},
             too_large=large,
@@ -156,10 +156,10 @@ def _storage(name: str, /, key: str = "key", another: bool = False, **more: Any)
 
 #: Every call of the service, by its name.
 ROWS: Mapping[str, Row] = {
-    **_model("InvokeModel", "invoke", messages=[_HELLO]),
-    **_model("StreamModel", "stream", messages=[_HELLO]),
-    **_model("RerankDocuments", "rerank", query="q", documents=["d"]),
-    **_model("EmbedTexts", "embed", texts=["t"]),
+    **_model("InvokeModel", "invoke", "small", messages=[_HELLO]),
+    **_model("StreamModel", "stream", "small", messages=[_HELLO]),
+    **_model("RerankDocuments", "rerank", "ranker", query="q", documents=["d"]),
+    **_model("EmbedTexts", "embed", "embedder", texts=["t"]),
     **_tool("GetToolDetail", "detail"),
     **_tool("CallTool", "call", parameters_json="{}"),
     "ListKnowledgeBases": Row(

@@ -33,6 +33,8 @@ from host_service.grpc_serving import register_host_api
 from host_service.host_api import HostAPIServicer
 from host_service.interceptors import Authentication, EdgeInterceptor
 from host_service.limits import Limits
+from host_service.models.calls import ModelCalls
+from host_service.models.endpoints import CatalogueEndpoints
 from host_service.pages import PageTokens
 from host_service.runs.asked import asked_by
 from host_service.runs.event import Event
@@ -54,22 +56,28 @@ LIMITS = Limits(
     state_value_bytes=1024,
     storage_value_bytes=1024,
     action_bytes=1024,
+    model_attempts=1,
     host_calls_burst=50,
 )
 #: Stands in everything that is another's, and so in no answer.
 CANARY = "canary-of-others"
 
+#: A port that nobody listens on: no program may have it unless it is told to.
+NOWHERE = "http://127.0.0.1:1/v1"
+
 _Metadata = tuple[tuple[str, str], ...]
 
 
 def _model(id: str, kind: str = "chat") -> Model:
-    return Model(id=id, kind=kind, provider="openai", model_name=id)
+    return Model(id=id, kind=kind, provider="openai", model_name=id, base_url=NOWHERE)
 
 
 SHELF = Shelf.of(
     item_of(each)
     for each in (
         _model("small"),
+        _model("ranker", "rerank"),
+        _model("embedder", "embedding"),
         _model(CANARY),
         ToolServer(id="files", command="c"),
         KnowledgeBase(id="handbook"),
@@ -79,7 +87,7 @@ SHELF = Shelf.of(
 GRANTING = Agent(
     id="helper",
     runner_id="plugin:acme/desk/default",
-    models=("small",),
+    models=("small", "ranker", "embedder"),
     tools=("files__read",),
     knowledge_bases=("handbook",),
     storage_areas=frozenset({"plugin", "workspace", "binding"}),
@@ -159,7 +167,13 @@ class World:
             telemetry=telemetry,
         )
         server = grpc.aio.server(interceptors=(edge,))
-        offered = self._capabilities()
+        models = ModelCalls(
+            shelf=lambda: SHELF,
+            endpoints=CatalogueEndpoints(secrets=self.stores.secrets),
+            limits=LIMITS,
+            telemetry=telemetry,
+        )
+        offered = self._capabilities(models)
         host_api = HostAPIServicer(gate=gate, capabilities=offered, over=lambda _: offered)
         register_host_api(server, host_api)
         port = server.add_insecure_port("127.0.0.1:0")
@@ -170,9 +184,10 @@ class World:
                 yield self
         finally:
             await server.stop(None)
+            await models.close()
             telemetry.close()
 
-    def _capabilities(self) -> Any:
+    def _capabilities(self, models: ModelCalls) -> Any:
         return offer(
             stores=self.stores,
             transcript=TranscriptPages(
@@ -194,6 +209,7 @@ class World:
                 host_id="host",
                 host_incarnation="start",
             ),
+            models=models,
             clock=lambda: datetime.now(UTC),
         )
 
