@@ -81,6 +81,21 @@ class Limits:
         idle_reader_seconds: How long a process that reads documents is kept for the next one.
         embedded_passages: Passages whose vectors are asked for, and stored, at a time.
         embedding_retry_seconds: How long passages wait whose vectors could not be had.
+        query_vector_seconds: How long the vector of a query may take; then its words alone are
+            looked for.
+        tools_of_server: Tools of one tool server; what it offers beyond is left out.
+        tool_description_bytes: What a tool says of itself; cut beyond.
+        tool_schema_bytes: The schema of a tool's parameters; a tool with a larger one is left out.
+        tool_schema_told_bytes: A schema that a run is told at its start; a larger one it asks for.
+        tool_schemas_told_bytes: All schemas that a run is told at its start.
+        tool_message_bytes: One message of a tool server.
+        tool_result_bytes: A tool's result, or a part of it, that is carried inline; a larger one
+            becomes an artifact.
+        tool_preview_bytes: The beginning of a larger result that is carried along.
+        tool_calls_of_server: Calls of one tool server at once; more wait for their turn.
+        tool_call_seconds: How long a tool may take, its wait included.
+        tool_server_start_seconds: How long a tool server may take until its tools are known.
+        tool_server_wait_seconds: How long a call waits for a tool server that is starting.
         model_connect_seconds: How long a connection to a model's provider may take to be made.
         model_silence_seconds: How long a provider may go without sending anything.
         model_attempts: How often a call to a model is sent at most, while nothing of its answer
@@ -147,6 +162,19 @@ class Limits:
     idle_reader_seconds: float = 30.0
     embedded_passages: int = 64
     embedding_retry_seconds: float = 60.0
+    query_vector_seconds: float = 10.0
+    tools_of_server: int = 256
+    tool_description_bytes: int = 8 * KIB
+    tool_schema_bytes: int = 256 * KIB
+    tool_schema_told_bytes: int = 8 * KIB
+    tool_schemas_told_bytes: int = 256 * KIB
+    tool_message_bytes: int = 64 * MIB
+    tool_result_bytes: int = 32 * KIB
+    tool_preview_bytes: int = 4 * KIB
+    tool_calls_of_server: int = 16
+    tool_call_seconds: float = 120.0
+    tool_server_start_seconds: float = 30.0
+    tool_server_wait_seconds: float = 10.0
     model_connect_seconds: float = 10.0
     model_silence_seconds: float = 300.0
     model_attempts: int = 3

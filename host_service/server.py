@@ -269,6 +269,11 @@ class _Builder:
         await callers.reload()
         schemas = ConfigSchemas(registry=registry)
         declared, tools_declared = asyncio.Event(), asyncio.Event()
+
+        def reloaded() -> None:
+            declared.set()
+            tools_declared.set()
+
         own_models = self._host_models(stores)
         directory = AgentDirectory(
             catalogue=stores.catalogue,
@@ -277,7 +282,7 @@ class _Builder:
             clock=now,
             schema_of=schemas.of,
             kind_of=lambda runner_id: kind_of(registry.manifest(runner_id)),
-            on_reload=lambda: [each.set() for each in (declared, tools_declared)],
+            on_reload=reloaded,
             offered=own_models.offered,
         )
         self._models = self._model_calls(own_models, directory)

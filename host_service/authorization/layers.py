@@ -14,6 +14,7 @@ from host_service.agents.selectors import FILE, KNOWLEDGE_BASE, MODEL, TOOL, Sel
 from host_service.authorization.grants import Grant
 from host_service.authorization.policy import Allowance
 from host_service.catalogue.shelf import Shelf
+from host_service.catalogue.tool import Toolset, server_of_all
 
 #: What limits an event, and whose limit each is.
 Limits = tuple[tuple[str, Allowance], ...]
@@ -68,6 +69,7 @@ class Layers:
         selections: What its configuration grants.
         limits: What the workspace's policy lets through for this event.
         shelf: What there is.
+        toolset: What tool servers offer.
         files: Ids of the files that there are, of those that are selected.
         scopes: Scopes of state that the event has an identity for.
     """
@@ -77,6 +79,7 @@ class Layers:
     selections: tuple[Selection, ...]
     limits: Limits
     shelf: Shelf
+    toolset: Toolset
     files: frozenset[str]
     scopes: frozenset[Scope]
 
@@ -111,9 +114,35 @@ class Layers:
 
     def _tools(self) -> Iterator[Grant]:
         asked = self.asked.any_of("tools") and "tool_calling" in self.asked.capabilities
-        for name, granted_by in self._granted(TOOL, self.agent.tools, "tools").items():
-            there = self.shelf.server_of(name) is not None
+        granted = self._granted(TOOL, self.agent.tools, "tools")
+        for name, granted_by in self._each_tool(granted).items():
+            there = self._has_tool(name)
             yield self._grant(TOOL, name, asked=asked, granted_by=granted_by, there=there)
+
+    def _each_tool(self, granted: Mapping[str, str]) -> Mapping[str, str]:
+        """Return what grants each tool: in the place of `server__*`, all that the server offers.
+
+        Where that is nothing, the name stays, and is what is not there.
+        """
+        found: dict[str, str] = {}
+        for name, granted_by in granted.items():
+            server_id = server_of_all(name)
+            tools = (self.toolset.offered_by(server_id) or ()) if server_id else ()
+            names = [each.name for each in tools if self.shelf.server_of(each.name)]
+            for each in names:
+                found.setdefault(each, f"{granted_by}: {name}")
+            if not names:
+                # Its own name is what grants a tool that has both.
+                found[name] = granted_by
+        return found
+
+    def _has_tool(self, name: str) -> bool:
+        """Return whether a tool is there; of a server that was not heard yet, any may be."""
+        server = self.shelf.server_of(name)
+        if server is None or server_of_all(name):
+            return False
+        offered = self.toolset.offered_by(server.id)
+        return offered is None or any(each.name == name for each in offered)
 
     def _knowledge_bases(self) -> Iterator[Grant]:
         asked = (

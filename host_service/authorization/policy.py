@@ -26,10 +26,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
+from host_service.catalogue.tool import ALL
+from host_service.catalogue.tool_server import SEPARATOR
 from stores.records import CatalogueItem, CatalogueKind
 from stores.retention import RetentionPolicy
 
 _HISTORY = "history_beyond_conversation"
+_TOOLS = "tools"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,7 @@ class Allowance:
 
     Attributes:
         models: Ids of models.
-        tools: Names of tools.
+        tools: Names of tools; `server__*` is all of a server's.
         knowledge_bases: Ids of knowledge bases.
         storage_areas: Of `plugin`, `workspace`, `binding`.
         actions: Names of platform actions.
@@ -64,7 +67,11 @@ class Allowance:
         if what == _HISTORY:
             return self.history_beyond_conversation
         names: frozenset[str] | None = getattr(self, what, None)
-        return names is None or name in names
+        if names is None or name in names:
+            return True
+        # `server__*` lets all tools of a server through.
+        server_id, separator, _ = name.partition(SEPARATOR)
+        return what == _TOOLS and f"{server_id}{separator}{ALL}" in names
 
     def to_json(self) -> Mapping[str, object]:
         """Return it as plain JSON values."""

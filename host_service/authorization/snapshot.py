@@ -22,6 +22,7 @@ from host_service.authorization.layers import Asked, Layers
 from host_service.catalogue.knowledge_base import KnowledgeBase
 from host_service.catalogue.model import Model
 from host_service.catalogue.shelf import Shelf
+from host_service.catalogue.tool import Tool, Toolset
 from host_service.identity import join_key
 
 __all__ = ["Asked", "EventIdentity", "GivenFile", "Resources", "Snapshot", "freeze", "left_out"]
@@ -68,11 +69,15 @@ class GivenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What a run was given, as it was when its rights were frozen; each in the order of its ids."""
+    """What a run was given, as it was when its rights were frozen; each in the order of its ids.
+
+    Of tools, those whose server told of them by then.
+    """
 
     models: tuple[Model, ...] = ()
     knowledge_bases: tuple[KnowledgeBase, ...] = ()
     files: tuple[GivenFile, ...] = ()
+    tools: tuple[Tool, ...] = ()
 
 
 _NOTHING = Resources()
@@ -104,7 +109,7 @@ class Snapshot:
             requested, and is recorded.
         approval: Who must say yes before an action executes: `never`, `always` or `by_rule`.
         approval_rules: What `by_rule` goes by.
-        resources: What is known of these models, knowledge bases and files.
+        resources: What is known of these models, tools, knowledge bases and files.
         instructions: What the workspace has to say to its runners; empty: nothing.
         trace: What each layer said of every permission and resource.
     """
@@ -156,6 +161,7 @@ class Snapshot:
 
 
 _EMPTY = Shelf()
+_NO_TOOLS = Toolset()
 
 
 def freeze(
@@ -167,6 +173,7 @@ def freeze(
     identity: EventIdentity,
     selections: tuple[Selection, ...] = (),
     shelf: Shelf = _EMPTY,
+    toolset: Toolset = _NO_TOOLS,
     files: Iterable[GivenFile] = (),
 ) -> Snapshot:
     """Lay what is asked for, granted and allowed over each other.
@@ -179,6 +186,7 @@ def freeze(
         identity: Where the event belongs.
         selections: What the agent's configuration grants.
         shelf: What the catalogue holds now.
+        toolset: What tool servers offer now.
         files: What is known of the files that are selected, of those that there are.
     """
     state_keys = _state_keys(plugin_id, agent, identity)
@@ -193,6 +201,7 @@ def freeze(
             if policy is not None
             else (),
             shelf=shelf,
+            toolset=toolset,
             files=frozenset(found),
             scopes=frozenset(state_keys),
         )
@@ -222,6 +231,7 @@ def freeze(
             models=decision.models,
             knowledge_bases=decision.knowledge_bases,
             files=tuple(found[each] for each in sorted(decision.granted("file"))),
+            tools=decision.tools,
         ),
         instructions=policy.instructions if policy is not None and policy.enabled else "",
         trace=decision.trace,
@@ -237,6 +247,7 @@ class _Decision:
     permissions: Mapping[str, frozenset[str]]
     models: tuple[Model, ...]
     knowledge_bases: tuple[KnowledgeBase, ...]
+    tools: tuple[Tool, ...]
 
     def granted(self, kind: str) -> frozenset[str]:
         return self.by_kind.get(kind, frozenset())
@@ -257,6 +268,7 @@ def _decide(layers: Layers) -> _Decision:
         MappingProxyType(dict(layers.asked.permissions)),
         tuple(shelf.models[each] for each in sorted(by_kind.get("model", ()))),
         tuple(shelf.knowledge_bases[each] for each in sorted(by_kind.get("knowledge_base", ()))),
+        tuple(filter(None, map(layers.toolset.get, sorted(by_kind.get("tool", ()))))),
     )
 
 

@@ -30,11 +30,13 @@ class Told:
         prompts: The prompts of its agent.
         latest_cursor: Returns the cursor of the newest transcript item before its event; empty
             without any. It is known by the time the runner is called.
+        replays: The run that it replays without side effects; empty: it is no such replay.
         deadline: When its time is up; None: it has no deadline.
     """
 
     prompts: Prompts = field(default_factory=Prompts)
     latest_cursor: Callable[[], str] = str
+    replays: str = ""
     deadline: datetime | None = None
 
 

@@ -14,9 +14,11 @@ from host_service.capabilities.history import History
 from host_service.capabilities.knowledge import Knowledge
 from host_service.capabilities.models import Models
 from host_service.capabilities.prompt import Prompt
+from host_service.capabilities.recorded_tools import RecordedTools
 from host_service.capabilities.state import State
 from host_service.capabilities.steering import Steering
 from host_service.capabilities.storage import Storage
+from host_service.capabilities.tool_calls import ToolCalls
 from host_service.capabilities.tools import Tools
 from host_service.capabilities.transcript_pages import TranscriptPages
 from host_service.capabilities.uploads import Uploads
@@ -24,6 +26,8 @@ from host_service.limits import Limits
 from host_service.models.calls import ModelCalls
 from host_service.pages import PageTokens
 from host_service.runs.steering import SteeringBox
+from host_service.telemetry import Telemetry
+from host_service.tools.servers import ToolServers
 from stores import Stores
 
 
@@ -53,6 +57,8 @@ def offer(
     limits: Limits,
     desk: ActionDesk,
     models: ModelCalls,
+    tool_servers: ToolServers,
+    telemetry: Telemetry,
     steering_of: Callable[[str], SteeringBox | None],
     clock: Callable[[], datetime],
 ) -> Capabilities:
@@ -66,12 +72,24 @@ def offer(
         limits: How much is too much.
         desk: Judges and executes actions.
         models: Asks models.
+        tool_servers: Offer tools.
+        telemetry: Traces.
         steering_of: Returns what waits for an active run; None for any other.
         clock: Tells the time.
     """
     return Capabilities(
         models=Models(calls=models, artifacts=stores.artifacts, limits=limits, clock=clock),
-        tools=Tools(),
+        tools=Tools(
+            servers=tool_servers,
+            calls=ToolCalls(
+                servers=tool_servers,
+                artifacts=stores.artifacts,
+                limits=limits,
+                telemetry=telemetry,
+                clock=clock,
+            ),
+            recorded=RecordedTools(ledger=stores.ledger),
+        ),
         knowledge=Knowledge(pages=pages),
         history=History(transcript=transcript, pages=pages),
         events=Events(log=stores.events, pages=pages, limits=limits),

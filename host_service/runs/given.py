@@ -9,6 +9,8 @@ from runmesh.v1 import context_pb2, manifest_pb2
 from host_service.authorization.snapshot import GivenFile, Snapshot
 from host_service.catalogue.knowledge_base import KnowledgeBase
 from host_service.catalogue.model import Model
+from host_service.catalogue.tool import Tool
+from host_service.limits import Limits
 
 _STORAGE_AREAS = {
     "plugin": manifest_pb2.STORAGE_AREA_PLUGIN,
@@ -19,19 +21,39 @@ _STORAGE_AREAS = {
 _TOOL_TYPE = "mcp"
 
 
+_LIMITS = Limits()
+
+
 def resources_of(snapshot: Snapshot) -> context_pb2.AgentResources:
     """Return what a run was given."""
     resources = snapshot.resources
     return context_pb2.AgentResources(
         models=map(_model, resources.models),
-        tools=[
-            context_pb2.ToolResource(name=name, type=_TOOL_TYPE) for name in sorted(snapshot.tools)
-        ],
+        tools=_tools(snapshot.tools, resources.tools),
         knowledge_bases=map(_knowledge_base, resources.knowledge_bases),
         files=map(_file, resources.files),
         storage=[_STORAGE_AREAS[area] for area in sorted(snapshot.storage)],
         platform_actions=sorted(snapshot.actions),
     )
+
+
+# Most runs of an agent have the same tools, and their schemas are long.
+@lru_cache(maxsize=256)
+def _tools(names: frozenset[str], known: tuple[Tool, ...]) -> tuple[context_pb2.ToolResource, ...]:
+    by_name = {each.name: each for each in known}
+    room_bytes = _LIMITS.tool_schemas_told_bytes
+    told = []
+    for name in sorted(names):
+        resource = context_pb2.ToolResource(name=name, type=_TOOL_TYPE)
+        tool = by_name.get(name)
+        if tool is not None:
+            resource.description = tool.description
+            size = len(tool.told_schema_json.encode())
+            if size <= min(_LIMITS.tool_schema_told_bytes, room_bytes):
+                resource.parameters_schema_json = tool.told_schema_json
+                room_bytes -= size
+        told.append(resource)
+    return tuple(told)
 
 
 @lru_cache(maxsize=256)

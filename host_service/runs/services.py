@@ -9,6 +9,7 @@ from datetime import datetime
 from host_service.actions.desk import ActionDesk
 from host_service.authorization.tokens import RunTokens
 from host_service.catalogue.shelf import Shelf
+from host_service.catalogue.tool import Toolset
 from host_service.limits import Limits
 from host_service.registry.registry import Registry
 from host_service.registry.schemas import ConfigSchemas
@@ -43,6 +44,7 @@ class RunServices:
         host_version: Its version.
         host_api_addresses: Where runners reach HostAPIService.
         shelf: Gives what the catalogue holds now.
+        toolset: Gives what tool servers offer now.
         calls_on: What HostAPI calls of these runs work on; None: what the host works on.
         grant_texts: The texts of grants that runs have in common.
         side_effects: Whether what these runs do stays: False for a replay that keeps nothing.
@@ -64,6 +66,7 @@ class RunServices:
     host_version: str
     host_api_addresses: HostApiAddresses
     shelf: Callable[[], Shelf] = Shelf
+    toolset: Callable[[], Toolset] = Toolset
     calls_on: Stores | None = None
     grant_texts: GrantTexts = field(default_factory=GrantTexts)
     side_effects: bool = True
