@@ -23,8 +23,8 @@ from host_service.agents.directory import AgentDirectory
 from host_service.authorization.attach_tokens import AttachGrants
 from host_service.authorization.callers import CallerDirectory
 from host_service.authorization.secrets import API_KEY_PREFIX, hash_secret, new_secret
-from host_service.declarations import apply_request
 from host_service.capabilities.tool_calls import ToolCalls
+from host_service.declarations import apply_request
 from host_service.errors import NotFound
 from host_service.host_models import HostModels
 from host_service.identity import new_id
@@ -176,7 +176,9 @@ class AdminServicer(ModelCalls, RunCalls, ActionCalls, AttachCalls, PluginCalls,
         agent = self._directory.agents.get(request.agent_id)
         if agent is None:
             raise NotFound("agent", request.agent_id)
-        return admin_pb2.GetAgentResponse(agent=self._shown(agent))
+        return admin_pb2.GetAgentResponse(
+            agent=self._shown(agent), model_ids=self._directory.models_of(agent)
+        )
 
     async def ListAgents(
         self, request: admin_pb2.ListAgentsRequest, context: Context

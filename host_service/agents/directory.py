@@ -18,6 +18,7 @@ from host_service.agents.changes import Change, Outcome, change_of
 from host_service.agents.config_schema import ConfigSchema
 from host_service.agents.declared import Declared
 from host_service.agents.follow_up import RunnerKind
+from host_service.agents.own_choice import DEFAULT_AGENT_ID, with_own_model
 from host_service.agents.resolution import BindingIndex, Found, find_tie
 from host_service.agents.sealing import SealedAgents
 from host_service.agents.selectors import MODEL, choose_model, release_model
@@ -33,7 +34,6 @@ from stores.keys import ApiKeys
 from stores.records import AgentRecord, BindingRecord, CatalogueItem, CatalogueKind
 from stores.secrets import SecretChange, Secrets
 
-DEFAULT_AGENT_ID = "default"
 DEFAULT_BINDING_ID = "default-messages"
 
 # Another host may change the catalogue between the look at it and the write.
@@ -172,6 +172,14 @@ class AgentDirectory:
 
     def _with_offered(self, stored: Shelf) -> Shelf:
         return stored.with_models(self._offered(stored.models))
+
+    def models_of(self, agent: Agent) -> Sequence[str]:
+        """Return the ids of the models that an agent's runs ask for, none of them twice."""
+        schema = self._schema_of(agent.runner_id)
+        if schema is not None:
+            agent = with_own_model(agent, self._shelf, schema)
+        named = Declared.of([agent]).named(self._schema_of)
+        return list(dict.fromkeys(it.name for _, it in named if it.kind == MODEL))
 
     async def apply(self, declared: Declared, *, dry_run: bool = False) -> Outcome:
         """Have what is declared, all or none, and say what changed.

@@ -11,10 +11,12 @@ from functools import lru_cache
 
 from host_service.agents.agent import Agent
 from host_service.agents.config_schema import ConfigSchema
-from host_service.agents.directory import DEFAULT_AGENT_ID
 from host_service.agents.selectors import choose_model
 from host_service.catalogue.model import CHAT, Origin
 from host_service.catalogue.shelf import Shelf
+
+#: The agent that a first start creates.
+DEFAULT_AGENT_ID = "default"
 
 
 def with_own_model(agent: Agent, shelf: Shelf, schema: ConfigSchema) -> Agent:

@@ -21,6 +21,7 @@ from host_service.cli.options import (
 if TYPE_CHECKING:
     import grpc
 
+    from host_service.cli.answering import Answerers
     from host_service.cli.child_host import ChildHost
     from host_service.cli.conversation import Conversation
     from host_service.cli.interrupts import Interrupts
@@ -91,6 +92,7 @@ def _run(
     # All of this is imported while a child starts, where there is one.
     import asyncio
 
+    from host_service.cli.answering import Answerers
     from host_service.cli.answers import console_writer
     from host_service.cli.connection import connect, locate
     from host_service.cli.conversation import Conversation, speaker
@@ -113,7 +115,11 @@ def _run(
                         make_writer=console_writer,
                     )
                     session = _Chat(
-                        conversation=talking, interrupts=interrupts, target=host, child=child
+                        conversation=talking,
+                        answerers=Answerers(connection, agent or ""),
+                        interrupts=interrupts,
+                        target=host,
+                        child=child,
                     )
                     return await session.hold(text, who.conversation_id)
             except asyncio.CancelledError:
@@ -129,6 +135,7 @@ class _Chat:
 
     Args:
         conversation: Sends messages and shows answers.
+        answerers: Tells who answers.
         interrupts: Tells whether a signal came.
         target: The host, for what is said when it is gone.
         child: The host's process, when this chat started it.
@@ -138,11 +145,13 @@ class _Chat:
         self,
         *,
         conversation: "Conversation",
+        answerers: "Answerers",
         interrupts: "Interrupts",
         target: Target,
         child: "ChildHost | None",
     ) -> None:
         self._conversation = conversation
+        self._answerers = answerers
         self._interrupts = interrupts
         self._target = target
         self._child = child
@@ -189,6 +198,9 @@ class _Chat:
         console_writer().remark(
             f"Ctrl-C cancels an answer, Ctrl-D leaves; this is conversation {conversation_id}"
         )
+        expected = await self._answerers.expected()
+        if expected:
+            console_writer().remark(expected)
         while (text := await prompt.ask()) is not None:
             if not text.strip():
                 continue
@@ -209,10 +221,15 @@ class _Chat:
         """
         import grpc
 
+        from host_service.cli.answers import console_writer
         from host_service.cli.conversation import outcome
 
         try:
-            return outcome(await self._conversation.say(text))
+            run = await self._conversation.say(text)
+            told = await self._answerers.of(run)
+            if told:
+                console_writer().remark(told)
+            return outcome(run)
         except grpc.aio.AioRpcError as error:
             failure = self._explain(error)
             if error.code().name in _HOPELESS:

@@ -102,9 +102,9 @@ def _seconds(duration: Duration) -> str:
 def _usage(tried: models_pb2.TestModelResponse) -> str:
     if not tried.HasField("usage"):
         return "unknown"
-    told = [
-        f"{getattr(tried.usage, field)} {word}"
-        for field, word in (("input_tokens", "tokens in"), ("output_tokens", "tokens out"))
-        if tried.usage.HasField(field)
-    ]
+    usage, told = tried.usage, []
+    if usage.HasField("input_tokens"):
+        told.append(f"{usage.input_tokens} tokens in")
+    if usage.HasField("output_tokens"):
+        told.append(f"{usage.output_tokens} tokens out")
     return ", ".join(told) or "unknown"

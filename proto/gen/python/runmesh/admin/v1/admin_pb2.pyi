@@ -1427,20 +1427,28 @@ class GetAgentResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     AGENT_FIELD_NUMBER: _builtins.int
+    MODEL_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def agent(self) -> Global___Agent:
         """Required. The agent. Values of secret configuration fields are left out; as long as its runner is not known, any field
         may be one.
         """
 
+    @_builtins.property
+    def model_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Optional. Ids of the models that its runs ask for now, in the order of its configuration. The agent `default` asks for one of the
+        host's own while none is chosen. Empty also as long as its runner is not known.
+        """
+
     def __init__(
         self,
         *,
         agent: Global___Agent | None = ...,
+        model_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "model_ids", b"model_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
