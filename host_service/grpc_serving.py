@@ -10,7 +10,6 @@ import grpc
 import grpc.aio
 from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from runmesh.admin.v1 import admin_pb2_grpc
 from runmesh.v1 import (
     discovery_pb2_grpc,
@@ -24,6 +23,7 @@ from host_service.discovery import DiscoveryServicer
 from host_service.gateway import GatewayServicer
 from host_service.host_api import HostAPIServicer
 from host_service.interceptors import EdgeInterceptor
+from host_service.reflection import serve_reflection
 
 #: The services of the contract that a host serves.
 SERVICES = (
@@ -36,7 +36,6 @@ SERVICES = (
 _STANDARD_SERVICES = (
     "grpc.channelz.v1.Channelz",
     health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
-    reflection.SERVICE_NAME,
 )
 # How long calls that were ended may take to clean up after themselves.
 _CLEAN_UP_SECONDS = 5.0
@@ -61,7 +60,7 @@ def register(
     register_attach(server, attach)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, generic)
     channelz.add_channelz_servicer(generic)
-    reflection.enable_server_reflection((*SERVICES, *_STANDARD_SERVICES), generic)
+    serve_reflection((*SERVICES, *_STANDARD_SERVICES), generic)
 
 
 def register_host_api(server: grpc.aio.Server, host_api: HostAPIServicer) -> None:

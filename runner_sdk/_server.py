@@ -12,12 +12,12 @@ from google.protobuf.message import Message
 from grpc import aio
 from grpc_channelz.v1 import channelz
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from runmesh.v1 import discovery_pb2, run_pb2
 
 import runner_sdk
 from runner_sdk._attach import Attach, Attachment
 from runner_sdk._listen import listen_address, private_files
+from runner_sdk._reflection import serve_reflection
 from runner_sdk._run import RELOADED, SHUT_DOWN
 from runner_sdk._servicer import DiscoveryServicer, Identity, RunServicer, Served
 from runner_sdk._settings import HostSettings
@@ -247,7 +247,7 @@ def _add_services(
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     channelz.add_channelz_servicer(server)
     names = (_DISCOVERY, _RUN, health.SERVICE_NAME, "grpc.channelz.v1.Channelz")
-    reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
+    serve_reflection(names, server)
 
 
 def _unary(handler: Any, request: type[Message]) -> Any:
