@@ -11,6 +11,8 @@ from host_service.cli.listed import Listed
 from host_service.cli.times import how_long_ago
 
 # As much of an id as tells instances apart.
+_PROBLEM_CHARACTERS = 200
+_PRINTED_CHARACTERS = 120
 _SHOWN_ID = 12
 
 
@@ -72,7 +74,7 @@ def _print_instances(mesh: discovery_pb2.ListRunnersResponse, *, apart: bool) ->
                 since,
                 f"{instance.active_runs}{most}",
                 f"{instance.found_by} (development)" if instance.development else instance.found_by,
-                one_line(instance.reason),
+                brief_reason(instance.reason),
             ]
         )
     print_table(
@@ -81,6 +83,22 @@ def _print_instances(mesh: discovery_pb2.ListRunnersResponse, *, apart: bool) ->
         empty="no instances",
         after_blank_line=apart,
     )
+
+
+def brief_reason(reason: str) -> str:
+    """Why an instance does not serve, in one line, with the last line of what it printed.
+
+    That is where a program says what failed, as a rule; all of it is in the JSON and in the log.
+    """
+    problem, *printed = [each for each in map(one_line, reason.splitlines()) if each] or [""]
+    if not printed:
+        return _cut(problem, _PROBLEM_CHARACTERS)
+    problem = problem.removesuffix("; the last it wrote:")
+    return f"{_cut(problem, _PROBLEM_CHARACTERS)}: {_cut(printed[-1], _PRINTED_CHARACTERS)}"
+
+
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[: characters - 3]}..."
 
 
 def _print_faults(mesh: discovery_pb2.ListRunnersResponse, *, apart: bool) -> None:

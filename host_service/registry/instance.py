@@ -14,6 +14,9 @@ from host_service.registry.reach import Reach
 from host_service.registry.records import NOT_INTRODUCED, FoundBy, InstanceState, Introduction
 from host_service.registry.run_stream import RunStream
 
+# What a runner says of itself may be of any length, and stands in errors of runs.
+_LONGEST_PROBLEM = 300
+
 INSTANCE_TOKEN_PREFIX = "rmi_"  # noqa: S105 - it marks the tokens, it is none
 
 
@@ -166,7 +169,8 @@ class Instance:
     def problem(self) -> str:
         """The same in one line without what it printed, which may hold paths and secrets."""
         # Whoever adds output to a reason does so on lines of its own.
-        return self._reason.partition("\n")[0].removesuffix("; the last it wrote:")
+        line = self._reason.partition("\n")[0].removesuffix("; the last it wrote:")
+        return line if len(line) <= _LONGEST_PROBLEM else f"{line[:_LONGEST_PROBLEM]}..."
 
     @property
     def since(self) -> datetime:

@@ -256,3 +256,16 @@ async def test_limits_of_a_manifest_hold(base: Path, make_mesh: MakeMesh) -> Non
     assert mesh.instance("half").reason.endswith("\n1")
     assert mesh.instance("many").reason.endswith(f"\n{len(os.sched_getaffinity(0))}")
     assert "was killed: over its memory limit of 40 MiB (it used " in mesh.instance("hungry").reason
+
+
+async def test_problem_told_to_callers_is_short_whatever_was_printed(
+    base: Path, make_mesh: MakeMesh
+) -> None:
+    write_plugin(base, "desk", [f"./{'x' * 200}/{'y' * 200}"])
+    write_plugin(base, "loud", shell("seq 1000 >&2; exit 3"))
+    mesh = make_mesh(restart=ONCE)
+    await mesh.supervisor.start()
+    assert await mesh.supervisor.settled(10)
+    assert len(mesh.instance("desk").problem) <= 303 < len(mesh.instance("desk").reason)
+    assert mesh.instance("loud").problem == "its process exited with code 3"
+    assert mesh.instance("loud").reason.endswith("\n999\n1000")
