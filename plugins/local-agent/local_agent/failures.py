@@ -37,6 +37,8 @@ def model_failed(failed: Sequence[Failed], *, said_something: bool) -> RunFailur
         tried = "; ".join(f"{each}: {_told(why)}" for each, why in failed)
         text = f"none of the models answered: {tried}"
     details = {"reason": error.reason, "models": ", ".join(each for each, _ in failed)[:1000]}
+    if "model_error" in error.metadata:
+        details["model_error"] = error.metadata["model_error"]
     if error.retry_after_seconds is not None:
         details["retry_after_seconds"] = f"{error.retry_after_seconds:g}"
     return RunFailure(MODEL_FAILED, text, retryable=error.retryable, details=details)

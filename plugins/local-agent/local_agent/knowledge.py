@@ -70,11 +70,9 @@ class Search:
         """Returns what the model is told of passages; empty for none."""
         if not hits:
             return ""
-        texts = [
-            f"[{number}] {self._place(hit)}\n{_cut(hit.text)}"
-            for number, hit in enumerate(hits, start=1)
-        ]
-        return "\n\n".join([_INTRODUCTION, *texts])
+        return "\n".join(
+            [_INTRODUCTION, *(self._passage(number, hit) for number, hit in enumerate(hits, 1))]
+        )
 
     def sources(self, hits: Sequence[KnowledgeHit]) -> dict[str, str]:
         """Returns metadata that says where passages come from, in the order of their numbers.
@@ -116,14 +114,17 @@ class Search:
             return hits
         return [_scored(hits[each.index], each.score) for each in ranked if each.index < len(hits)]
 
-    def _place(self, hit: KnowledgeHit) -> str:
+    def _passage(self, number: int, hit: KnowledgeHit) -> str:
         base = self._names.get(hit.knowledge_base_id, hit.knowledge_base_id)
-        return f"{_line(hit.document_name)} ({_line(base)}, from character {hit.position})"
+        source, kept_in = (_line(each).replace('"', "'") for each in (_document(hit), base))
+        # A passage that writes the mark of its own end does not end there.
+        text = _cut(hit.text).replace("</passage", "< /passage")
+        return f'<passage number="{number}" source="{source}" base="{kept_in}">\n{text}\n</passage>'
 
     def _source(self, hit: KnowledgeHit) -> Mapping[str, str | int | float]:
         base = self._names.get(hit.knowledge_base_id, hit.knowledge_base_id)
         return {
-            "document": _line(hit.document_name or hit.document_id)[:_SOURCE_NAME],
+            "document": _line(_document(hit))[:_SOURCE_NAME],
             "position": hit.position,
             "score": round(hit.score, 4),
             "base": _line(base)[:_SOURCE_NAME],
@@ -135,6 +136,10 @@ def _scored(hit: KnowledgeHit, score: float) -> KnowledgeHit:
     scored.CopyFrom(hit)
     scored.score = score
     return scored
+
+
+def _document(hit: KnowledgeHit) -> str:
+    return hit.document_name or hit.document_id
 
 
 def _line(text: str) -> str:

@@ -9,11 +9,15 @@ from runmesh.v1.host_api_pb2 import ModelDelta
 from runmesh.v1.types_pb2 import ChatMessage, ToolDefinition
 
 from runner_sdk import HostCallError, RunContext
-from runner_sdk.errors import DeadlineExceeded, PayloadTooLarge, Unauthenticated
+from runner_sdk.errors import DeadlineExceeded, Unauthenticated
 from runner_sdk.host import ModelAnswer, ModelStream
 
 from .failures import Failed, model_failed, no_model
 from .settings import Settings
+
+# What hosts tell of a provider's failure beside its reason.
+_KIND = "model_error"
+_TOO_LONG = "context_too_long"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ class Models:
 
 def is_too_long(error: HostCallError) -> bool:
     """Returns whether a model refused a question because it is too long."""
-    return isinstance(error, PayloadTooLarge)
+    return error.metadata.get(_KIND) == _TOO_LONG
 
 
 def _says_something(piece: ModelDelta) -> bool:

@@ -10,6 +10,7 @@ Whatever goes wrong with a call goes back to the model as its result: it can try
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -28,6 +29,10 @@ AT_ONCE = 8
 
 _SHOWN_PARAMETERS = 16_000
 _PREVIEW = 500
+# So much of a result is told with its end: all that is not an artifact, for who looks at the run
+# later, or replays it.
+_SHOWN_RESULT = 32_768
+_DEEPEST = 60
 _MALFORMED = 2000
 _SHOWN_TYPES = frozenset({"image", "voice", "video"})
 
@@ -125,7 +130,7 @@ class Toolbox:
 
     def _ended(self, call: ToolCall, outcome: Outcome) -> list[Result]:
         self._under_way.pop(call.id, None)
-        preview = outcome.text[:_PREVIEW]
+        preview = outcome.text[:_SHOWN_RESULT]
         if outcome.error_code:
             completed = self._ctx.tool_completed(
                 call.id, call.name, error_code=outcome.error_code, error_message=preview
@@ -174,16 +179,30 @@ def usable(message: ChatMessage) -> ChatMessage:
 def _parsed(text: str) -> tuple[dict[str, Any] | None, str]:
     """Returns the arguments that a model wrote, or what is wrong with them."""
     try:
-        value = json.loads(text.strip() or "{}", parse_constant=_refuse)
+        value = json.loads(text.strip() or "{}", parse_constant=_refuse, parse_float=_number)
     except (ValueError, RecursionError) as error:
         return None, f"are not valid JSON: {error}"
     if not isinstance(value, dict):
         return None, "must be a JSON object"
-    return value, ""
+    return (None, "are nested too deeply") if _is_deeper(value, _DEEPEST) else (value, "")
 
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text} is too large a number")
+    return value
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(each, levels - 1) for each in inner)
 
 
 def _failure(call: ToolCall, error: HostCallError) -> Outcome:

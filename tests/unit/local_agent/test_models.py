@@ -8,7 +8,7 @@ from runmesh.v1 import host_api_pb2 as api
 from runmesh.v1 import types_pb2
 from runmesh.v1.types_pb2 import TokenUsage
 
-from runner_sdk.errors import HostUnavailable, PayloadTooLarge, RateLimited
+from runner_sdk.errors import HostUnavailable, InvalidArgument, RateLimited
 from runner_sdk.results import assistant_message
 from runner_sdk.testing import StandInHost, tool_call
 from tests.unit.local_agent.agents import (
@@ -27,9 +27,12 @@ def _away(message: str) -> HostUnavailable:
     return HostUnavailable(method="StreamModel", reason="UNAVAILABLE", message=message)
 
 
-def _too_long() -> PayloadTooLarge:
-    return PayloadTooLarge(
-        method="StreamModel", reason="PAYLOAD_TOO_LARGE", message="the context is too long"
+def _too_long() -> InvalidArgument:
+    return InvalidArgument(
+        method="StreamModel",
+        reason="INVALID_ARGUMENT",
+        message="the messages do not fit",
+        metadata={"model_error": "context_too_long"},
     )
 
 

@@ -168,9 +168,11 @@ async def test_refused_call_goes_back_to_the_model(error: Any, code: str, told: 
         ('{"city": "Be', "not valid JSON"),
         ("[1]", "must be a JSON object"),
         ('{"at": NaN}', "NaN is not JSON"),
+        ('{"at": 1e400}', "too large a number"),
         ("[" * 100_000, "not valid JSON"),
+        ('{"a":' * 70 + "1" + "}" * 70, "nested too deeply"),
     ],
-    ids=["cut", "list", "NaN", "deep"],
+    ids=["cut", "list", "NaN", "large", "endless", "deep"],
 )
 async def test_malformed_arguments_are_told_and_the_tool_is_not_called(
     arguments: str, told: str
@@ -278,7 +280,7 @@ async def test_large_result_is_told_by_its_beginning_and_its_artifact() -> None:
     assert told.startswith("xxx\n")
     assert ref.artifact_id in told
     assert "1000 bytes" in told
-    assert outcome.of_kind("tool_call_completed")[0].preview == told[:500]
+    assert outcome.of_kind("tool_call_completed")[0].preview == told
 
 
 async def test_picture_that_a_tool_makes_is_shown_to_people_and_named_to_the_model() -> None:
