@@ -39,10 +39,10 @@ class Answer:
 
 def answer_by_rule(rule: Rule, request: ChatRequest) -> Answer:
     """Return what a script's rule answers; what it leaves open is answered without it."""
-    calls = [
+    calls = tuple(
         AskedCall(_call_id(request, place), each.name, each.arguments_json)
         for place, each in enumerate(rule.tool_calls)
-    ]
+    )
     if rule.answer is None and not calls:
         told = answer(request)
         return Answer(text=told.text, reasoning=rule.reasoning, calls=told.calls)

@@ -10,6 +10,9 @@ from typing import Any
 
 JsonObject = Mapping[str, Any]
 
+# How an answer comes, and not what it is.
+_OF_THE_WAY = frozenset({"stream", "stream_options"})
+
 
 class RequestInvalid(Exception):
     """A body is not what the protocol has.
@@ -79,7 +82,7 @@ class ChatRequest:
         must_call: Whether some tool must be called.
         stream: Whether the answer comes in pieces.
         include_usage: Whether a stream ends with what it took.
-        digest: Of the whole body: the same for the same request.
+        digest: The same for the same request, streamed or not.
     """
 
     model: str
@@ -142,8 +145,13 @@ def read_request(body: object) -> ChatRequest:
         must_call=bool(forced) or choice == "required",
         stream=body.get("stream") is True,
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
-        digest=hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest(),
+        digest=_digest(body),
     )
+
+
+def _digest(body: JsonObject) -> str:
+    asked = {name: value for name, value in body.items() if name not in _OF_THE_WAY}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
 def _forced(choice: object) -> str:

@@ -199,6 +199,7 @@ class _ScriptReader:
         return rules
 
     def _rule(self, node: yaml.Node, path: str) -> Rule | None:
+        before = len(self.faults)
         values = self._fields(
             node,
             path,
@@ -212,7 +213,7 @@ class _ScriptReader:
                 "cut": self.document.truth,
             },
         )
-        if isinstance(node, yaml.MappingNode) and not values.keys() & {
+        if len(self.faults) == before and not values.keys() & {
             "answer", "reasoning", "tool_calls", "error", "delay_seconds", "cut",
         }:  # fmt: skip
             self.document.fault(node, path, "does nothing: give it an answer, tool_calls or error")

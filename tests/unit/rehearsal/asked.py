@@ -5,6 +5,8 @@ from typing import Any
 
 from host_service.rehearsal.request import ChatRequest, read_request
 
+Said = Mapping[str, Any] | str
+
 ADD = {
     "name": "math__add",
     "description": "Adds two numbers.",
@@ -26,9 +28,7 @@ WEATHER = {
 TIME = {"name": "clock__now", "description": "报告现在几点钟。", "parameters": {"type": "object"}}
 
 
-def body(
-    *messages: Mapping[str, Any] | str, tools: Sequence[Mapping[str, Any]] = (), **fields: Any
-) -> dict[str, Any]:
+def body(*messages: Said, tools: Sequence[Mapping[str, Any]] = (), **fields: Any) -> dict[str, Any]:
     """Returns a body; a text is a message of the user's."""
     asked = [
         {"role": "user", "content": each} if isinstance(each, str) else dict(each)
@@ -43,9 +43,7 @@ def body(
     }
 
 
-def request(
-    *messages: Mapping[str, Any] | str, tools: Sequence[Mapping[str, Any]] = (), **fields: Any
-) -> ChatRequest:
+def request(*messages: Said, tools: Sequence[Mapping[str, Any]] = (), **fields: Any) -> ChatRequest:
     """Returns such a request, read."""
     return read_request(body(*messages, tools=tools, **fields))
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from host_service.rehearsal.answering import answer
 from host_service.rehearsal.replies import chunks, completion
-from tests.unit.rehearsal.asked import ADD, TIME, WEATHER, body, called, request, result
+from tests.unit.rehearsal.asked import ADD, TIME, WEATHER, Said, body, called, request, result
 
 _PASSAGES = """\
 Passages that were found for what was said.
@@ -106,7 +106,7 @@ def test_what_a_tool_gave_is_told_and_the_tool_not_called_again() -> None:
 def test_another_tool_follows_for_what_is_left_and_then_no_more() -> None:
     text = "add 2 and 40, and how is the weather in Paris?"
     first = answer(request(text, tools=[ADD, WEATHER]))
-    so_far = [text, called(first.calls[0].name), result("done")]
+    so_far: list[Said] = [text, called(first.calls[0].name), result("done")]
     second = answer(request(*so_far, tools=[ADD, WEATHER]))
     so_far += [called(second.calls[0].name, call_id="call_2"), result("sunny", "call_2")]
     last = answer(request(*so_far, tools=[ADD, WEATHER]))
@@ -118,7 +118,7 @@ def test_another_tool_follows_for_what_is_left_and_then_no_more() -> None:
 
 
 def test_a_result_of_an_earlier_turn_does_not_keep_a_tool_from_being_called() -> None:
-    earlier = [
+    earlier: list[Said] = [
         "add 1 and 1",
         called("math__add"),
         result("2"),
