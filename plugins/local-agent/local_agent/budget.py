@@ -22,6 +22,8 @@ _MOST_REPLY = 4096
 _CAUTION = 0.96
 _REPLY_ARGUMENTS = ("max_completion_tokens", "max_tokens")
 _SMALLEST_MESSAGE = 48
+# No text of a language has more.
+_CHARACTERS_A_TOKEN = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,8 @@ def cut_text(text: str, tokens: int, *, where: str = "") -> str:
     """
     if text_tokens(text) <= tokens:
         return text
-    kept_low, kept_high = 0, len(text)
+    # A text far too long is not measured as a whole again and again.
+    kept_low, kept_high = 0, min(len(text), _CHARACTERS_A_TOKEN * max(1, tokens))
     while kept_low < kept_high:
         kept = (kept_low + kept_high + 1) // 2
         if text_tokens(_without_middle(text, kept, where)) <= tokens:

@@ -1,23 +1,46 @@
-"""What a model is told beside the turn: the conversation before it, as much as fits."""
+"""What a model is told beside the turn: the conversation before it, as much as fits.
 
+A prompt, and what changes in it from one turn to the next::
+
+    instructions    as the agent has them
+    notes           the checkpoint's, until the next one
+    history         everything said since: grows at its end
+    ------------    up to here, what a provider has cached of the last turn stays good
+    quotes          older messages with words of the question
+    turn            the question, what was found for it, rounds of tool calls
+
+When history has grown too long, `after` makes a checkpoint of its older half: that happens once in
+many turns, and never while somebody waits for an answer.
+"""
+
+import hashlib
 from collections.abc import Sequence
 
 from runmesh.v1 import context_pb2
-from runmesh.v1 import host_api_pb2 as api
 from runmesh.v1.context_pb2 import ModelResource
 from runmesh.v1.types_pb2 import ChatMessage, TokenUsage, ToolDefinition
 
 from runner_sdk import RunContext, RunFailure
 
 from .budget import Budget
+from .calibration import Calibration
+from .checkpoint import KEY, Checkpoint
+from .exchanges import Exchanges
 from .fitting import fit_turn, newest_that_fit
-from .history import Passage, Telling, item_tokens, passages_of
+from .history import Passage, Telling
+from .pulled import Pulled, pull, pull_rest
+from .recall import recall
+from .remembered import Remembered
 from .settings import Settings
-from .tokens import messages_tokens, tools_tokens
+from .summary import Summarizer
+from .tokens import is_image, messages_tokens, text_tokens, tools_tokens
 
 PROMPT_TOO_LARGE = "local-agent.prompt_too_large"
 
 _GROUP = "group"
+# A checkpoint is made before the history is full: the next turn has to fit as well.
+_FULL = 0.85
+_MOST_QUOTED = 800
 
 
 class Memory:
@@ -32,6 +55,7 @@ class Memory:
     def __init__(self, ctx: RunContext, *, model: ModelResource, settings: Settings) -> None:
         self._ctx = ctx
         self._model = model
+        self._settings = settings
         self._budget = Budget.of(model, settings)
         conversation = ctx.conversation
         self._telling = Telling(
@@ -39,7 +63,20 @@ class Memory:
             sees_images=context_pb2.MODEL_ABILITY_VISION in model.abilities,
             names_speakers=conversation is not None and conversation.launcher_type == _GROUP,
         )
-        self._passages: list[Passage] | None = None
+        self._calibration = Calibration(ctx, model.model_id)
+        self._exchanges = Exchanges(ctx)
+        self._checkpoint = Remembered(ctx, "conversation", KEY)
+        self._summarizer = Summarizer(ctx, model=model, settings=settings)
+        self._pulled: Pulled | None = None
+        self._quotes: list[ChatMessage] = []
+        self._turn: Sequence[ChatMessage] = ()
+        self._asked: list[ChatMessage] = []
+        self._asked_tokens = 0
+
+    @property
+    def spent(self) -> Sequence[TokenUsage]:
+        """What summaries cost, so far as it is known; each to be added to the run's usage."""
+        return self._summarizer.spent
 
     async def prompt(
         self,
@@ -58,17 +95,27 @@ class Memory:
         Raises:
             RunFailure: The instructions and the tools leave no room for a question.
         """
-        if self._passages is None:
-            self._passages = await self._pull()
-        left = self._budget.prompt - messages_tokens(system) - tools_tokens(tools)
-        fitted = fit_turn(turn, left)
-        turn_tokens = messages_tokens(fitted)
-        if turn_tokens > left:
+        if self._pulled is None:
+            self._pulled = await self._load()
+        fixed = messages_tokens(system) + tools_tokens(tools)
+        left = self._budget.prompt - fixed
+        fitted = fit_turn(turn, left - min(self._wanted(self._pulled), max(0, left) // 4))
+        left -= messages_tokens(fitted)
+        if left < 0:
             raise self._too_large(system, tools)
-        sizes = [passage.tokens for passage in self._passages]
-        first = newest_that_fit(sizes, min(left - turn_tokens, self._budget.history))
-        history = [each for passage in self._passages[first:] for each in passage.messages]
-        return [*system, *history, *fitted]
+        history = self._history(self._pulled, left)
+        self._turn = turn
+        self._asked = [*system, *history, *fitted]
+        self._asked_tokens = fixed + messages_tokens(history) + messages_tokens(fitted)
+        return list(self._asked)
+
+    async def before_tools(self, turn: Sequence[ChatMessage]) -> None:
+        """Keeps which tools are about to be called: a run that ends meanwhile leaves a trace.
+
+        Args:
+            turn: The turn so far; its last message has the calls.
+        """
+        await self._exchanges.keep(turn)
 
     async def after(self, *, usage: TokenUsage | None) -> None:
         """Keeps what the next turn needs. To be called before the terminal result.
@@ -76,20 +123,100 @@ class Memory:
         Args:
             usage: What the provider reported of the last prompt; None: nothing.
         """
+        if self._pulled is None:
+            return
+        shows_images = any(is_image(part) for each in self._asked for part in each.parts)
+        if usage is not None and usage.HasField("input_tokens") and not shows_images:
+            await self._calibration.learn(estimated=self._asked_tokens, reported=usage.input_tokens)
+        await self._exchanges.keep(self._turn)
+        said = (
+            usage.output_tokens if usage is not None and usage.HasField("output_tokens") else None
+        )
+        await self._compact(self._pulled, said)
 
-    async def _pull(self) -> list[Passage]:
-        """Returns the newest of the conversation, as much as the budget holds."""
-        if not self._ctx.proto.context.has_history_before:
+    async def _load(self) -> Pulled:
+        await self._calibration.load()
+        await self._exchanges.load()
+        self._budget = Budget.of(self._model, self._settings, ratio=self._calibration.ratio)
+        pulled = await pull(
+            self._ctx,
+            checkpoint=Checkpoint.read(await self._checkpoint.read()),
+            telling=self._telling,
+            exchanges=self._exchanges.told(),
+            tokens=self._budget.history,
+        )
+        if pulled.hides:
+            most = min(_MOST_QUOTED, self._budget.prompt // 16)
+            quotes = await recall(self._ctx, shown=pulled.item_ids, tokens=most)
+            self._quotes = [quotes] if quotes is not None else []
+        return pulled
+
+    def _wanted(self, pulled: Pulled) -> int:
+        """Returns how many tokens of history there are to be told."""
+        said = sum(passage.tokens for passage in pulled.passages)
+        return said + messages_tokens([*_notes(pulled), *self._quotes])
+
+    def _history(self, pulled: Pulled, tokens: int) -> list[ChatMessage]:
+        """Returns the notes, what was said since, and the quotes: what fits of them, in turn."""
+        notes = _notes(pulled)
+        left = min(tokens, self._budget.history) - messages_tokens(notes)
+        if left < 0:
             return []
-        items: list[api.TranscriptItem] = []
-        left = self._budget.history
-        async for item in self._ctx.host.history.iterate(include_artifacts=True):
-            left -= min(item_tokens(item), self._budget.message)
-            if left < 0:
-                break
-            items.append(item)
-        items.reverse()
-        return passages_of(items, self._telling, {})
+        sizes = [passage.tokens for passage in pulled.passages]
+        first = newest_that_fit(sizes, left)
+        if first or pulled.rest:
+            first = _steady_start(pulled.passages, first, newest_that_fit(sizes, left // 2))
+        said = [each for passage in pulled.passages[first:] for each in passage.messages]
+        spare = tokens - messages_tokens(notes) - messages_tokens(said)
+        return [*notes, *said, *(self._quotes if messages_tokens(self._quotes) <= spare else [])]
+
+    async def _compact(self, pulled: Pulled, said: int | None) -> None:
+        """Makes a checkpoint where the history would become too long with this turn."""
+        room = self._budget.history - self._summary_tokens
+        coming = self._coming(said)
+        sizes = [passage.tokens for passage in pulled.passages]
+        if not pulled.rest and sum(sizes) + coming <= room * _FULL:
+            return
+        kept_from = newest_that_fit(sizes, max(0, room // 2 - coming))
+        covered = [
+            *await pull_rest(
+                self._ctx, pulled, telling=self._telling, tokens=self._summarizer.prompt_tokens
+            ),
+            *pulled.passages[:kept_from],
+        ]
+        if not covered:
+            return
+        made = await self._summarizer.checkpoint(
+            pulled.checkpoint, covered, tokens=self._summary_tokens
+        )
+        known = pulled.checkpoint.cursor if pulled.checkpoint is not None else ""
+
+        def change(kept: object) -> object:
+            now = Checkpoint.read(kept)
+            # Another run may have made one meanwhile, from what it knew: that one stays.
+            is_known = (now.cursor if now is not None else "") == known
+            return made.document() if is_known else None
+
+        if await self._checkpoint.change(change):
+            gone = set[str]().union(*(passage.event_ids for passage in covered))
+            still = set[str]().union(*(each.event_ids for each in pulled.passages[kept_from:]))
+            await self._exchanges.forget(gone - still)
+
+    @property
+    def _summary_tokens(self) -> int:
+        return max(48, min(1200, self._budget.history // 6))
+
+    def _coming(self, said: int | None) -> int:
+        """Returns what this turn will take of the history of the next."""
+        most = self._budget.message
+        rounds = sum(1 for each in self._turn if each.tool_calls)
+        called = [each for each in self._turn if each.tool_calls or each.tool_call_id]
+        return (
+            min(text_tokens(self._ctx.text), most)
+            + (most if said is None else min(said + 8, most))
+            + min(messages_tokens(called), rounds * most)
+            + 2 * 8
+        )
 
     def _too_large(
         self, system: Sequence[ChatMessage], tools: Sequence[ToolDefinition]
@@ -101,3 +228,20 @@ class Memory:
             f"model {self._model.model_id} holds {self._budget.window} tokens, "
             f"{self._budget.reply} of them for its answer",
         )
+
+
+def _notes(pulled: Pulled) -> list[ChatMessage]:
+    return [pulled.checkpoint.message()] if pulled.checkpoint is not None else []
+
+
+def _steady_start(passages: Sequence[Passage], first: int, last: int) -> int:
+    """Returns where to begin, between two places, so that the next turns would begin there too.
+
+    It is for conversations that are longer than what may be told and have no checkpoint: the
+    beginning is chosen by what stands there, not by how much follows, and so does not move with
+    every turn.
+    """
+    choices = range(first, max(first + 1, min(last + 1, len(passages))))
+    if not passages or first >= len(passages):
+        return first
+    return min(choices, key=lambda at: hashlib.sha256(passages[at].cursor.encode()).digest())

@@ -25,6 +25,8 @@ class Settings:
         extra_args: Further arguments of the model, temperature included.
         history_tokens: Tokens of history at most; None: as the share says.
         history_share: Share of the model's context window that history may take, above 0, below 1.
+        summary_model_id: What summarizes the older part of a conversation; empty: the model that
+            answers.
     """
 
     model_ids: tuple[str, ...] = ()
@@ -35,6 +37,7 @@ class Settings:
     extra_args: Mapping[str, Any]
     history_tokens: int | None = None
     history_share: float = 0.5
+    summary_model_id: str = ""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
@@ -52,6 +55,7 @@ class Settings:
             extra_args=arguments,
             history_tokens=config.get("history_tokens") or None,
             history_share=config.get("history_share", 0.5),
+            summary_model_id="".join(_choices([config.get("summary_model")])),
         )
 
 

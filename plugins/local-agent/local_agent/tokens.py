@@ -24,9 +24,14 @@ _TOOL_TOKENS = 12
 # A platform's id, a URL's or an artifact's reference, where a text stands for it.
 _REFERENCE_TOKENS = 40
 
-# Words are split where the case changes, as tokenizers do: so are encoded bytes.
+# Bytes that are written as text: keys, digests, files in base64.
+_UNBROKEN = re.compile(r"[A-Za-z0-9]{24,}")
+_HAS_DIGIT = re.compile(r"[0-9]")
+_ENCODED_WEIGHT = 0.75
+# Words are split where the case changes, as tokenizers do.
 _ASCII_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-_ASCII_SIGNS = re.compile(r"[!-@\[-`{-~\x00-\x08\x0b-\x1f\x7f\n]")
+# Digits go two by two between tokenizers that take three at once and those that take one.
+_ASCII_SIGNS = re.compile(r"[0-9]{1,2}|\n{1,16}|[!-/:-@\[-`{-~\x00-\x08\x0b-\x1f\x7f]")
 _WIDE_SPACES = re.compile(r"[ \t]{2,}")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _SHORT_WORD = 6
@@ -41,19 +46,22 @@ _WEIGHTS: tuple[tuple[int, float], ...] = (
     (0x2FFF, 1.6),  # signs, arrows, boxes
     (0x30FF, 1.1),  # CJK punctuation, kana
     (0x33FF, 1.6),  # the rest of what is compatible with CJK
-    (0x9FFF, 1.3),  # Han
+    (0x9FFF, 1.45),  # Han
     (0xD7FF, 1.4),  # Yi, Hangul
     (0xFFFF, 1.6),  # compatibility forms, full width
 )
-_ASTRAL_WEIGHT = 3.0  # emoji, rare Han
+_ASTRAL_WEIGHT = 3.2  # emoji, rare Han
 
 
 def text_tokens(text: str) -> int:
     """Returns about how many tokens a text is; 0 for none."""
-    words = sum(_word_tokens(len(word)) for word in _ASCII_WORDS.findall(text))
-    signs = len(_ASCII_SIGNS.findall(text))
-    spaces = sum(1 + len(run) // 16 for run in _WIDE_SPACES.findall(text))
-    tokens: float = words + signs + spaces
+    encoded = [run for run in _UNBROKEN.findall(text) if _HAS_DIGIT.search(run)]
+    tokens = _ENCODED_WEIGHT * sum(map(len, encoded))
+    if encoded:
+        text = _UNBROKEN.sub(lambda run: " " if _HAS_DIGIT.search(run[0]) else run[0], text)
+    tokens += sum(_word_tokens(len(word)) for word in _ASCII_WORDS.findall(text))
+    tokens += len(_ASCII_SIGNS.findall(text))
+    tokens += sum(1 + len(run) // 16 for run in _WIDE_SPACES.findall(text))
     if not text.isascii():
         tokens += sum(_weight(ord(each)) for run in _NOT_ASCII.findall(text) for each in run)
     return math.ceil(tokens)

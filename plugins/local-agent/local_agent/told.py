@@ -53,14 +53,26 @@ class TurnPrompt:
         )
         return Question(messages, tools, "none" if self.must_answer else "")
 
-    async def after(self, usage: TokenUsage | None) -> None:
-        """Lets what the next turn needs be kept.
+    async def before_tools(self, called: ChatMessage) -> None:
+        """Lets it be kept which tools are about to be called.
+
+        Args:
+            called: The answer that wants them called.
+        """
+        if self._memory is not None:
+            said = [each for each in self.rounds if isinstance(each, ChatMessage)]
+            await self._memory.before_tools([*said, called])
+
+    async def after(self, usage: TokenUsage | None) -> Sequence[TokenUsage]:
+        """Lets what the next turn needs be kept; returns what that cost, call by call.
 
         Args:
             usage: What the last question cost; None: unknown.
         """
-        if self._memory is not None:
-            await self._memory.after(usage=usage)
+        if self._memory is None:
+            return ()
+        await self._memory.after(usage=usage)
+        return self._memory.spent
 
     def _turn(self, model: ModelResource) -> list[ChatMessage]:
         first = self.heard or told_of_event(self.ctx)

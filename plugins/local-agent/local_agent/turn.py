@@ -151,6 +151,7 @@ class Turn:
     async def _call_tools(self, prompt: TurnPrompt) -> AsyncGenerator[Result, None]:
         """Calls what the model wants called, and puts the results into the next question."""
         answer = self._models.answer
+        await prompt.before_tools(usable(answer.message))
         async with aclosing(self._toolbox.call(answer.tool_calls)) as results:
             async for result in results:
                 yield result
@@ -169,7 +170,8 @@ class Turn:
         for result in self._answer.completed(self._metadata()):
             yield result
         try:
-            await prompt.after(answer.usage)
+            for usage in await prompt.after(answer.usage):
+                self._tally.add(usage.model_id, usage)
         except HostCallError as error:
             yield self._ctx.log(f"the conversation was not summarized: {error.message}", "warning")
         if not self._answer.text and not self._toolbox.has_shown:

@@ -71,3 +71,16 @@ async def test_the_newest_that_fits_is_told_of_a_long_conversation() -> None:
     assert "question 199" in told
     assert "question 0" not in told
     assert messages_tokens(prompt) <= Budget.of(model(), Settings(extra_args={})).prompt
+
+
+async def test_a_long_conversation_is_summarized_and_goes_on_from_there() -> None:
+    async with Runs() as runs:
+        runs.host.add_model("model", "Ada likes tea.")
+        for number in range(60):
+            await prompt_in(runs, f"question {number} " + "word " * 40)
+        kept = runs.host.state("conversation")["checkpoint"]
+        prompt = await prompt_in(runs, "now")
+
+    assert kept["summary"] == "Ada likes tea."
+    assert "Ada likes tea." in texts(prompt)[1]
+    assert texts(prompt)[2].startswith("question ")

@@ -1,0 +1,70 @@
+"""Values that the agent keeps between turns, in the state that the host grants it.
+
+State may be off, or have no place for the event: then nothing is found and nothing is kept, and
+the agent does without.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from runner_sdk import HostCallError, RunContext
+from runner_sdk.errors import Conflict, NotFound
+from runner_sdk.results import StateScope
+
+
+class Remembered:
+    """One value of state.
+
+    Args:
+        ctx: The run.
+        scope: Where the value belongs.
+        key: Its key.
+    """
+
+    def __init__(self, ctx: RunContext, scope: StateScope, key: str) -> None:
+        self._ctx = ctx
+        self._scope = scope
+        self._key = key
+
+    async def read(self) -> Any:
+        """Returns the value as it was when the run started; None where there is none."""
+        initial = self._ctx.state
+        value = initial.get(self._scope, self._key)
+        if value is not None or not initial.truncated:
+            return value
+        return (await self._now())[0]
+
+    async def change(self, change: Callable[[Any], Any]) -> bool:
+        """Writes a new value over the one of now, unless somebody else does so meanwhile.
+
+        Args:
+            change: Makes the new value of the one of now, which is None where there is none.
+                What it returns is written, unless it is None.
+
+        Returns:
+            Whether it was written.
+        """
+        if not self._ctx.proto.context.available_apis.state:
+            return False
+        try:
+            value, version = await self._now()
+            changed = change(value)
+            if changed is None:
+                return False
+            await self._ctx.host.state.set(
+                self._scope, self._key, changed, expected_version=version
+            )
+        except Conflict:
+            return False
+        except HostCallError as error:
+            # An answer that was given is worth more than what would be kept of it.
+            self._ctx.logger.info("state %s was not kept: %s", self._key, error.reason)
+            return False
+        return True
+
+    async def _now(self) -> tuple[Any, int]:
+        try:
+            found = await self._ctx.host.state.get(self._scope, self._key)
+        except NotFound:
+            return None, 0
+        return found.value, found.version
