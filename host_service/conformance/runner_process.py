@@ -17,17 +17,12 @@ from host_service.conformance.attach_bridge import AttachBridge
 from host_service.registry.channel import open_channel
 from host_service.supervisor import ChildPolicy, PluginManifest, SocketFolder, read_manifest
 from host_service.supervisor.child import Child, Exit, Launch
-from host_service.supervisor.environment import PrivateFolders, child_environment
+from host_service.supervisor.environment import PrivateFolders
 from host_service.supervisor.errors import PluginFailed
 from host_service.supervisor.folders import tree_stamp
 from host_service.supervisor.guardian import resident_bytes
-from host_service.supervisor.interpreter import (
-    HOSTS_INTERPRETER,
-    FindInterpreter,
-    Interpreter,
-    hosts_interpreter,
-)
-from host_service.supervisor.manifest import PythonModule
+from host_service.supervisor.interpreter import FindInterpreter, Interpreter, hosts_interpreter
+from host_service.supervisor.plugin_launch import interpreter_of, launch_of
 
 _LOOK_SECONDS = 0.02
 _STOP_SECONDS = 1.0
@@ -175,23 +170,14 @@ class RunnerProcess:
         return self._child
 
     def _interpreter(self) -> Interpreter:
-        if isinstance(self.manifest.run, PythonModule):
-            return self._find_interpreter(self.manifest.folder)
-        return HOSTS_INTERPRETER
+        return interpreter_of(self.manifest, self._find_interpreter)
 
     def _launch(self, interpreter: Interpreter) -> Launch:
-        run = self.manifest.run
-        python = (str(interpreter.python), "-u", "-m")
-        policy = ChildPolicy()
-        environment = child_environment(
-            self.manifest, listen=self._address, folders=self._folders, policy=policy
-        )
-        if self._bridge is not None:
-            environment = {**environment, **self._bridge.environment}
-        return Launch(
-            plugin_id=self.manifest.plugin_id,
-            command=(*python, run.module) if isinstance(run, PythonModule) else run.words,
-            folder=self.manifest.folder,
-            environment=interpreter.complete(environment),
-            limits=self.manifest.limits.within(policy.limits),
+        return launch_of(
+            self.manifest,
+            listen=self._address,
+            folders=self._folders,
+            policy=ChildPolicy(),
+            interpreter=interpreter,
+            further=self._bridge.environment if self._bridge is not None else {},
         )

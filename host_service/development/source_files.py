@@ -5,14 +5,13 @@ system, costs no watch for each folder of an environment, and is cheap for the f
 plugin. Its methods block on the file system: they are called in a thread.
 """
 
-import contextlib
-import glob
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from host_service.packages.ignoring import IGNORE_FILE, IgnoreRules
+from host_service.supervisor.compiled import forget_compiled
 
 Stamp = tuple[int, int, int]
 
@@ -58,18 +57,8 @@ class SourceFiles:
         return found
 
     def forget_compiled(self, paths: Iterable[str]) -> None:
-        """Removes what Python has compiled of sources that have changed.
-
-        It takes compiled code to be that of a source with the same size and the same second: of a
-        line that is edited twice in a second, the second edit would be lost.
-        """
-        for path in paths:
-            source = self._folder / path
-            if source.suffix == ".py":
-                for compiled in source.parent.glob(f"__pycache__/{glob.escape(source.stem)}.*.pyc"):
-                    with contextlib.suppress(OSError):
-                        # Gone already, or somebody else's: then it is not of this second.
-                        compiled.unlink()
+        """Removes what Python has compiled of sources that have changed."""
+        forget_compiled(self._folder / path for path in paths)
 
     def _walk(self, base: str, *, depth: int) -> Iterator[tuple[str, Stamp]]:
         entries = _entries(self._folder / base if base else self._folder)

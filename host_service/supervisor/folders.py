@@ -54,18 +54,21 @@ class PluginFolders:
 
 def tree_stamp(folder: Path) -> int:
     """A number that changes when a file in the folder does, of those that are looked at."""
-    stamps: list[tuple[str, _Stamp]] = []
+    stamps = ((str(path), _stamp(path)) for path in files_in(folder))
+    return hash(tuple((path, stamp) for path, stamp in stamps if stamp is not None))
+
+
+def files_in(folder: Path) -> Iterator[Path]:
+    """Yields the files in a plugin's folder that are looked at."""
+    count = 0
     for base, folders, files in os.walk(folder):
         folders[:] = sorted(
             name for name in folders if not name.startswith(".") and name not in _NOT_LOOKED_AT
         )
-        for name in sorted(files):
-            stamp = _stamp(Path(base, name))
-            if stamp is not None:
-                stamps.append((str(Path(base, name)), stamp))
-        if len(stamps) >= _FILES_LOOKED_AT:
+        yield from (Path(base, name) for name in sorted(files))
+        count += len(files)
+        if count >= _FILES_LOOKED_AT:
             break
-    return hash(tuple(stamps))
 
 
 def _read(folder: Path) -> PluginManifest | ManifestInvalid:

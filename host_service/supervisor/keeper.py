@@ -26,15 +26,13 @@ from host_service.registry import (
 )
 from host_service.supervisor.cgroups import DelegatedCgroup
 from host_service.supervisor.child import Launch
-from host_service.supervisor.environment import ChildPolicy, PrivateFolders, child_environment
+from host_service.supervisor.compiled import forget_outdated
+from host_service.supervisor.environment import ChildPolicy, PrivateFolders
 from host_service.supervisor.errors import EnvironmentMissing, PluginFailed
-from host_service.supervisor.folders import tree_stamp
-from host_service.supervisor.interpreter import (
-    HOSTS_INTERPRETER,
-    FindInterpreter,
-    Interpreter,
-)
+from host_service.supervisor.folders import files_in, tree_stamp
+from host_service.supervisor.interpreter import FindInterpreter, Interpreter
 from host_service.supervisor.manifest import PluginManifest, PythonModule
+from host_service.supervisor.plugin_launch import interpreter_of, launch_of
 from host_service.supervisor.plugin_process import PluginProcess
 from host_service.supervisor.restart import CrashHistory, RestartPolicy
 from host_service.supervisor.sockets import SocketFolder
@@ -143,7 +141,7 @@ class PluginKeeper:
         process: PluginProcess | None = None
         try:
             # In a thread: the plugin may bring large wheels, which its environment depends on.
-            interpreter = await asyncio.to_thread(self._interpreter)
+            interpreter = await asyncio.to_thread(self._prepare)
             process = await PluginProcess.start(
                 self._launch(instance, interpreter),
                 instance,
@@ -278,9 +276,13 @@ class PluginKeeper:
         return tree_stamp(folder), is_there
 
     def _interpreter(self) -> Interpreter:
+        return interpreter_of(self.manifest, self._around.find_interpreter)
+
+    def _prepare(self) -> Interpreter:
+        """Finds the Python for a start, which is not to run what it compiled of older sources."""
         if isinstance(self.manifest.run, PythonModule):
-            return self._around.find_interpreter(self.manifest.folder)
-        return HOSTS_INTERPRETER
+            forget_outdated(files_in(self.manifest.folder))
+        return self._interpreter()
 
     async def _end(self) -> None:
         """Ends whatever runs, all at once."""
@@ -294,23 +296,14 @@ class PluginKeeper:
         await asyncio.gather(*self._leaving, return_exceptions=True)
 
     def _launch(self, instance: Instance, interpreter: Interpreter) -> Launch:
-        manifest = self.manifest
-        run = manifest.run
-        limits = manifest.limits.within(self._around.policy.limits)
-        python = (str(interpreter.python), "-u", "-m")
-        environment = child_environment(
-            manifest,
+        around = self._around
+        return launch_of(
+            self.manifest,
             listen=instance.address,
-            folders=PrivateFolders.within(self._around.private_base, manifest.plugin_id),
-            policy=self._around.policy,
-        )
-        return Launch(
-            plugin_id=manifest.plugin_id,
-            command=(*python, run.module) if isinstance(run, PythonModule) else run.words,
-            folder=manifest.folder,
-            environment=interpreter.complete(environment),
-            limits=limits,
-            cgroups=self._around.cgroups,
+            folders=PrivateFolders.within(around.private_base, self.manifest.plugin_id),
+            policy=around.policy,
+            interpreter=interpreter,
+            cgroups=around.cgroups,
         )
 
 

@@ -1,6 +1,7 @@
 """Plugins that crash, change, come and go while the host runs."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -279,3 +280,28 @@ async def test_of_two_plugins_with_one_id_the_later_folder_wins(
     mesh = make_mesh()
     await mesh.supervisor.start()
     assert (await mesh.until("desk", InstanceState.SERVING)).max_concurrent_runs == 2
+
+
+async def test_restart_runs_the_code_that_is_there_though_python_would_not_notice(
+    base: Path, make_mesh: MakeMesh
+) -> None:
+    folder = write_plugin(base, "desk", [])
+    manifest = json.loads((folder / "manifest.yaml").read_text())
+    manifest["run"] = {"python": {"module": "desk.main"}}
+    (folder / "desk").mkdir()
+    (folder / "desk" / "main.py").write_text("import sys\nfrom desk.word import W\nsys.exit(W)\n")
+    word = folder / "desk" / "word.py"
+    word.write_text("W = 'one'\n")
+    second = 1_700_000_000
+    os.utime(word, (second, second))
+    (folder / "manifest.yaml").write_text(json.dumps(manifest))
+    mesh = make_mesh(restart=RestartPolicy(first_delay_seconds=60, longest_delay_seconds=60))
+    await mesh.supervisor.start()
+    await mesh.until("desk", lambda each: each.reason.endswith("\none"))
+    (compiled,) = (folder / "desk" / "__pycache__").glob("word.*.pyc")
+    os.utime(compiled, (second + 0.1, second + 0.1))
+    # Two edits in one second, and the same size: Python takes the first one's code for this.
+    word.write_text("W = 'two'\n")
+    os.utime(word, (second + 0.5, second + 0.5))
+    assert mesh.supervisor.restart("acme/desk")
+    await mesh.until("desk", lambda each: each.reason.endswith("\ntwo"))
