@@ -13,6 +13,9 @@ from .heard import Heard, told_of_event
 from .memory import Memory
 from .models import Question
 from .settings import Settings
+from .tokens import messages_tokens, tools_tokens
+
+_SMALLEST_TURN = 512
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,17 +43,20 @@ class TurnPrompt:
     rounds: list[ChatMessage | Heard] = field(default_factory=list)
     must_answer: bool = False
     unseen: list[str] = field(default_factory=list)
+    _asked_tokens: dict[str, int] = field(default_factory=dict)
     _memory: Memory | None = None
     _memories: dict[tuple[str, bool], Memory] = field(default_factory=dict)
 
     async def question(self, model: ModelResource, *, shorter: bool) -> Question:
         """Returns the question for one model; a shorter one has half the room."""
         tools = self.tools if calls_tools(model) else ()
-        self._memory = self._memory_of(model, shorter=shorter)
+        self._memory = self._memory_of(model, tools, shorter=shorter)
         self.unseen = []
         messages = await self._memory.prompt(
             system=self.system, turn=self._turn(model), tools=tools
         )
+        if not shorter:
+            self._asked_tokens[model.model_id] = messages_tokens(messages) + tools_tokens(tools)
         return Question(messages, tools, "none" if self.must_answer else "")
 
     async def before_tools(self, called: ChatMessage) -> None:
@@ -88,25 +94,30 @@ class TurnPrompt:
         self.unseen += told.unseen
         return told.message
 
-    def _memory_of(self, model: ModelResource, *, shorter: bool) -> Memory:
+    def _memory_of(
+        self, model: ModelResource, tools: Sequence[ToolDefinition], *, shorter: bool
+    ) -> Memory:
         key = (model.model_id, shorter)
         if key not in self._memories:
-            self._memories[key] = Memory(
-                self.ctx,
-                model=_halved(model, self.settings) if shorter else model,
-                settings=self.settings,
-            )
+            taken_for = self._smaller(model, tools) if shorter else model
+            self._memories[key] = Memory(self.ctx, model=taken_for, settings=self.settings)
         return self._memories[key]
+
+    def _smaller(self, model: ModelResource, tools: Sequence[ToolDefinition]) -> ModelResource:
+        """Returns a model that holds half of what was too long for it, whatever it says it holds.
+
+        It is never so small that the instructions and the tools leave no room for the question.
+        """
+        asked = self._asked_tokens.get(model.model_id, 0)
+        least = 2 * (messages_tokens(self.system) + tools_tokens(tools)) + _SMALLEST_TURN
+        smaller = ModelResource()
+        smaller.CopyFrom(model)
+        smaller.context_window_tokens = min(
+            Budget.of(model, self.settings).window // 2, max(least, asked * 2 // 3)
+        )
+        return smaller
 
 
 def calls_tools(model: ModelResource) -> bool:
     """Returns whether a model may be offered tools; one that says nothing of itself may."""
     return not model.abilities or MODEL_ABILITY_TOOL_CALLING in model.abilities
-
-
-def _halved(model: ModelResource, settings: Settings) -> ModelResource:
-    """Returns a model that holds half of what it was taken to hold."""
-    halved = ModelResource()
-    halved.CopyFrom(model)
-    halved.context_window_tokens = Budget.of(model, settings).window // 2
-    return halved
