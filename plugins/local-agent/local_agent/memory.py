@@ -39,7 +39,9 @@ PROMPT_TOO_LARGE = "local-agent.prompt_too_large"
 
 _GROUP = "group"
 # A checkpoint is made before the history is full: the next turn has to fit as well.
-_FULL = 0.85
+_FULL = 0.9
+# What is kept as it was said. The less it is, the longer the next checkpoint can wait.
+_KEPT = 0.4
 _MOST_QUOTED = 800
 
 
@@ -177,7 +179,7 @@ class Memory:
         sizes = [passage.tokens for passage in pulled.passages]
         if not pulled.rest and sum(sizes) + coming <= room * _FULL:
             return
-        kept_from = newest_that_fit(sizes, max(0, room // 2 - coming))
+        kept_from = newest_that_fit(sizes, max(0, int(room * _KEPT) - coming))
         covered = [
             *await pull_rest(
                 self._ctx, pulled, telling=self._telling, tokens=self._summarizer.prompt_tokens
