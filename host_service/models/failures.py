@@ -53,7 +53,8 @@ class Kind(StrEnum):
     BAD_ANSWER = "bad_answer"
 
 
-_WORTH_TRYING = frozenset({Kind.RATE_LIMITED, Kind.TIMEOUT, Kind.UNAVAILABLE, Kind.CUT})
+# Who was silent for so long would be so again.
+_WORTH_TRYING = frozenset({Kind.RATE_LIMITED, Kind.UNAVAILABLE, Kind.CUT})
 _AWAY = frozenset({Kind.TIMEOUT, Kind.UNAVAILABLE, Kind.CUT})
 _ASKERS = frozenset({Kind.CONTEXT_TOO_LONG, Kind.CONTENT_FILTER, Kind.REFUSED})
 
