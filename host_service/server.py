@@ -57,6 +57,7 @@ from host_service.host_models import HostModels
 from host_service.host_tls import HostTls, warn_of_unreachable_host
 from host_service.identity import new_id
 from host_service.interceptors import Authentication, EdgeInterceptor
+from host_service.knowledge.desk import KnowledgeDesk
 from host_service.limits import Limits
 from host_service.listening import bind_grpc, bind_http, bind_socket, probe_grpc
 from host_service.logs import set_up_logging
@@ -111,7 +112,7 @@ from stores.errors import StoreError
 _log = logging.getLogger("runmesh.host")
 
 #: The runner of the agent that the first start creates.
-SHIPPED_RUNNER = "plugin:runmesh/echo/default"
+SHIPPED_RUNNER = "plugin:runmesh/local-agent/default"
 
 # The journal's thread makes many short calls into the database, and asks for the interpreter back
 # after each. With Python's 5 ms it waits longer for that than for the disk as soon as the event
@@ -269,10 +270,12 @@ class _Builder:
         await callers.reload()
         schemas = ConfigSchemas(registry=registry)
         declared, tools_declared = asyncio.Event(), asyncio.Event()
+        vectors_wanted = asyncio.Event()
 
         def reloaded() -> None:
             declared.set()
             tools_declared.set()
+            vectors_wanted.set()
 
         own_models = self._host_models(stores)
         directory = AgentDirectory(
@@ -286,6 +289,7 @@ class _Builder:
             offered=own_models.offered,
         )
         self._models = self._model_calls(own_models, directory)
+        self._knowledge = self._knowledge_desk(stores, directory, vectors_wanted)
         await self._prepare_agents(directory, callers)
         # What operators set for plugins is known before the first of them starts.
         await regime.learn(directory.shelf.plugins)
@@ -341,6 +345,7 @@ class _Builder:
             health_servicer=health_servicer,
         )
         await self._serve(server, edge, orchestrator, stores, health_servicer)
+        self._knowledge.start()
         refreshing = asyncio.create_task(
             keep_refreshed(directory=directory, callers=callers, catalogue=stores.catalogue)
         )
@@ -562,6 +567,7 @@ class _Builder:
             directory=directory,
             own_models=own_models,
             trials=ModelTrials(calls=self._models),
+            knowledge=self._knowledge,
             secrets=stores.secrets,
             audit=AdminAudit(audit=stores.audit, clock=now),
             keys=stores.keys,
@@ -608,6 +614,19 @@ class _Builder:
         self._stack.push_async_callback(models.close)
         return models
 
+    def _knowledge_desk(
+        self, stores: Stores, directory: AgentDirectory, vectors_wanted: asyncio.Event
+    ) -> KnowledgeDesk:
+        desk = KnowledgeDesk(
+            store=stores.knowledge,
+            embedder=self._models,
+            shelf=lambda: directory.shelf,
+            limits=self._limits,
+            vectors_wanted=vectors_wanted,
+        )
+        self._stack.push_async_callback(desk.close)
+        return desk
+
     def _uploads(self, stores: Stores) -> Uploads:
         return Uploads(artifacts=stores.artifacts, limits=self._limits, clock=now)
 
@@ -637,6 +656,7 @@ class _Builder:
             desk=self._desk.over(stores.actions),
             models=self._models,
             tool_servers=self._tool_servers,
+            retrieval=self._knowledge.retrieval,
             telemetry=self._telemetry,
             steering_of=orchestrator.steering_of,
             clock=now,

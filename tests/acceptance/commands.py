@@ -22,12 +22,15 @@ from typing import Any, TextIO
 import pytest
 
 from host_service.cli.app import run
+from tests.echo_agent import AGENTS
 
 RUNMESH = Path(sys.executable).with_name("runmesh")
 REAPER = Path(__file__).with_name("reaper.py")
 
 _READY_SECONDS = 30.0
 _POLL_SECONDS = 0.02
+# A model that the tests' own environment names is none of theirs.
+_OF_MODELS = frozenset({"OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +64,11 @@ class CommandLine:
 
     Attributes:
         data: The data folder.
+        echoes: Whether the agent `default` of a host that is started echoes.
     """
 
     data: Path
+    echoes: bool = True
 
     def __call__(
         self,
@@ -110,7 +115,11 @@ class CommandLine:
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         """The environment of a command."""
-        return {**os.environ, "RUNMESH_DATA": str(self.data), **(more or {})}
+        told = {name: value for name, value in os.environ.items() if name not in _OF_MODELS}
+        own = {"RUNMESH_DATA": str(self.data)}
+        if self.echoes:
+            own["RUNMESH_CONFIG"] = str(_echo_file(self.data))
+        return {**told, **own, **(more or {})}
 
     def is_ready(self, process_id: int) -> bool:
         """Whether a host's process says that it is ready."""
@@ -120,6 +129,14 @@ class CommandLine:
         """What the running host says of itself."""
         told: dict[str, Any] = json.loads((self.data / "host.json").read_text())
         return told
+
+
+def _echo_file(data: Path) -> Path:
+    """A configuration beside a data folder whose agent `default` echoes."""
+    file = data.with_name(f"{data.name}-agents.yaml")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(AGENTS)
+    return file
 
 
 def _ran(words: Sequence[str | Path], sent: str, environment: Mapping[str, str]) -> Ran:
@@ -156,11 +173,14 @@ def running(data: Path, *arguments: str) -> Iterator[CommandLine]:
     """Runs `runmesh up` on a data folder until the end of the context."""
     data.mkdir(parents=True, exist_ok=True)
     log = data / "up.log"
+    if "--config" not in arguments:
+        arguments = ("--config", str(_echo_file(data)), *arguments)
     with log.open("wb") as output:
         host = subprocess.Popen(
             [RUNMESH, "up", "--data", data, "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0",
              *arguments],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            env={name: value for name, value in os.environ.items() if name not in _OF_MODELS},
         )  # fmt: skip
     try:
         command_line = CommandLine(data)

@@ -115,7 +115,7 @@ def test_plugin_goes_all_the_way_and_a_broken_upgrade_leaves_what_was_there(
     out = timed("remove", lambda: host("remove", "acme/weather"), 60)
     assert out == "acme/weather 0.2.0 is removed\n"
     instances = host("runners", "list", "--only", "instances", "--json").json()
-    assert [each["plugin_id"] for each in instances] == ["runmesh/echo"]
+    assert "acme/weather" not in {each["plugin_id"] for each in instances}
     assert host("list", "--json").json() == []
     assert not list((host.data / "plugins").iterdir())
 

@@ -160,7 +160,8 @@ def test_runners_are_listed_with_their_instances(running_host: CommandLine) -> N
     ]
     assert "INSTANCE_STATE_SERVING" in {instance["state"] for instance in echo["instances"]}
     instances = running_host("runners", "list", "--only", "instances", "--json").json()
-    assert {instance["plugin_id"] for instance in instances} == {"runmesh/echo"}
+    plugin_ids = {instance["plugin_id"] for instance in instances}
+    assert plugin_ids == {"runmesh/echo", "runmesh/local-agent"}
     shown = running_host("runners", "list").out
     assert "plugin:runmesh/echo/default" in shown
     assert "serving" in shown

@@ -83,16 +83,22 @@ def test_health_is_told_without_a_key(grpcurl: Grpcurl, plain_host: HostProcess)
     assert answer == {"status": "SERVING"}
 
 
-def test_plugin_answers_on_its_own_socket(grpcurl: Grpcurl, plain_host: HostProcess) -> None:
+def test_plugins_answer_on_their_own_sockets(grpcurl: Grpcurl, plain_host: HostProcess) -> None:
     paths = {path for each in descendants(plain_host.pid) for path in unix_listeners(each.pid)}
-    (socket,) = paths
-    assert "runmesh.v1.RunService" in grpcurl(f"unix:{socket}", "list").split()
-    (answer,) = grpcurl.messages(f"unix:{socket}", "runmesh.v1.DiscoveryService/ListRunners")
-    assert [each["id"] for each in answer["runners"]] == ["plugin:runmesh/echo/default"]
+    runners = []
+    for socket in paths:
+        assert "runmesh.v1.RunService" in grpcurl(f"unix:{socket}", "list").split()
+        (answer,) = grpcurl.messages(f"unix:{socket}", "runmesh.v1.DiscoveryService/ListRunners")
+        runners += answer["runners"]
+    runners.sort(key=lambda each: each["id"])
+    assert [each["id"] for each in runners] == [
+        "plugin:runmesh/echo/default",
+        "plugin:runmesh/local-agent/default",
+    ]
     (mesh,) = grpcurl.messages(
         plain_host.addresses["grpc"],
         "runmesh.v1.DiscoveryService/ListRunners",
         key=plain_host.key,
     )
-    assert mesh["runners"] == answer["runners"]
+    assert sorted(mesh["runners"], key=lambda each: each["id"]) == runners
     assert mesh["instances"][0]["state"] == "INSTANCE_STATE_SERVING"

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from tests.echo_agent import with_echo
 from tests.integration.host.waiting import wait_until
 
 # A host is up in a second; a machine that runs much else beside may take many times as long.
@@ -30,6 +31,7 @@ class HostProcess:
         arguments: More arguments of `runmesh up`.
         environment: Variables beside those of the tests.
         tls: What its HTTP listener is asked with; None: it has no TLS.
+        echoes: Whether its agent `default` echoes; else it is that of any first start.
     """
 
     def __init__(
@@ -41,12 +43,15 @@ class HostProcess:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
+        echoes: bool = True,
     ) -> None:
         self.data = data
         self._tls = tls
         self._log_path = data.with_name(f"{data.name}.log")
         self._environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("RUNMESH_")
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("RUNMESH_", "OPENAI_"))
         } | dict(environment or {})
         self._arguments = ["--data", str(data), *arguments]
         for option, default in (("--grpc", "127.0.0.1:0"), ("--http", "127.0.0.1:0")):
@@ -54,6 +59,8 @@ class HostProcess:
                 self._arguments += [option, default]
         if plugins is not None:
             self._arguments += ["--plugins", str(plugins)]
+        if echoes:
+            config = with_echo(config)
         if config:
             path = data.with_name(f"{data.name}.yaml")
             path.parent.mkdir(parents=True, exist_ok=True)
