@@ -59,6 +59,14 @@ async def test_shipped_echo_passes_every_check_that_is_about_it() -> None:
     }
 
 
+@pytest.mark.timeout(120)
+async def test_shipped_local_agent_passes_every_check_that_is_about_it() -> None:
+    folder = shipped_plugins_folder() / "local-agent"
+    report = await check_plugin(folder, Options(patience=PATIENT))
+    # It takes as many runs as come, has `interrupt`, and says what its model says.
+    assert skipped(report) == {"input.echo", "load.limit", "stop.interrupt-unimplemented"}
+
+
 @pytest.mark.parametrize(("form", "limit"), [("waiting", 0), ("blocking", 3)])
 async def test_runner_made_with_the_sdk_passes(form: str, limit: int, tmp_path: Path) -> None:
     command = [sys.executable, str(SDK_RUNNERS), form, str(limit)]
