@@ -19,7 +19,9 @@ from host_service.catalogue.model import CHAT, Model, Origin
 from host_service.configuration.document import ConfigurationError
 from host_service.environment_model import MODEL_NAME, EnvironmentModel
 from host_service.errors import FieldFault, HostError, InvalidArgument, Unavailable
+from host_service.limits import Limits
 from host_service.models.endpoints import Address, Endpoints
+from host_service.models.listing import list_models
 from host_service.rehearsal.server import RehearsalServer
 from stores.errors import StoreError
 from stores.secrets import Secret
@@ -58,6 +60,7 @@ class HostModels:
         environment: The model that the environment names; None: it names none.
         rehearsal: Serves the rehearsal model.
         catalogue: Finds where the catalogue's models are served.
+        limits: How long a provider may take.
     """
 
     def __init__(
@@ -66,10 +69,12 @@ class HostModels:
         environment: EnvironmentModel | None,
         rehearsal: RehearsalServer,
         catalogue: Endpoints,
+        limits: Limits,
     ) -> None:
         self._environment = environment
         self._rehearsal = rehearsal
         self._catalogue = catalogue
+        self._limits = limits
         self._name = environment.model_name if environment is not None else ""
         self._naming = asyncio.Lock()
 
@@ -94,12 +99,7 @@ class HostModels:
             SecretUnreadable: Its key is stored and cannot be decrypted.
         """
         if model.origin == Origin.ENVIRONMENT and self._environment is not None:
-            key = self._environment.api_key
-            return Address(
-                self._environment.base_url,
-                Secret(key) if key else None,
-                model_name=await self.name(),
-            )
+            return _address(self._environment, await self.name())
         if model.provider == REHEARSAL:
             return await self._rehearsed(model)
         return await self._catalogue.address_of(model)
@@ -155,22 +155,28 @@ class HostModels:
         )
 
     async def _asked(self, environment: EnvironmentModel) -> str:
-        advice = f"set {MODEL_NAME} to the model's name"
+        address = _address(environment)
         try:
-            ids = await _listed(environment)
-        except Exception as error:
-            # The text of the error may have what was sent.
-            told = f"{environment.base_url} was asked for its models, in vain"
-            why = getattr(error, "status_code", None)
-            why = f"status {why}" if why else type(error).__name__
-            raise Unavailable(f"{told} ({why}): {advice}") from error
-        chosen = choose_name(ids)
+            async with asyncio.timeout(_LIST_SECONDS):
+                names = await list_models(address, ENVIRONMENT_MODEL_ID, limits=self._limits)
+        except (HostError, TimeoutError) as error:
+            why = str(error) or f"no answer within {_LIST_SECONDS:g} s"
+            raise Unavailable(
+                f"{address.base_url} was asked for the names of its models, in vain: {why}: "
+                f"set {MODEL_NAME} to the model's name"
+            ) from error
+        chosen = choose_name(names)
         if not chosen:
-            raise Unavailable(f"{environment.base_url} names no chat model: {advice}")
+            raise Unavailable(
+                f"{address.base_url} lists no chat model: set {MODEL_NAME} to the model's name"
+            )
         _log.info(
-            "the environment names no model: taking %r, of %d at %s; %s to have another",
-            chosen, len(ids), environment.base_url, MODEL_NAME,
-        )  # fmt: skip
+            "%s names no model: %r is taken, of %d at %s",
+            MODEL_NAME,
+            chosen,
+            len(names),
+            address.base_url,
+        )
         return chosen
 
     async def _rehearsed(self, model: Model) -> Address:
@@ -191,16 +197,9 @@ def choose_name(ids: Sequence[str]) -> str:
     return next(chatting, "")
 
 
-async def _listed(environment: EnvironmentModel) -> list[str]:
-    import openai
-
-    async with openai.AsyncOpenAI(
-        api_key=environment.api_key or "none",
-        base_url=environment.base_url,
-        timeout=_LIST_SECONDS,
-        max_retries=1,
-    ) as client:
-        return [model.id async for model in client.models.list()]
+def _address(environment: EnvironmentModel, model_name: str = "") -> Address:
+    key = Secret(environment.api_key) if environment.api_key else None
+    return Address(environment.base_url, key, model_name)
 
 
 def _script_of(model: Model) -> Path | None:

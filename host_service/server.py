@@ -602,6 +602,7 @@ class _Builder:
             environment=self._settings.environment_model,
             rehearsal=rehearsal,
             catalogue=CatalogueEndpoints(secrets=stores.secrets),
+            limits=self._limits,
         )
 
     def _model_calls(self, own_models: HostModels, directory: AgentDirectory) -> ModelCalls:

@@ -97,23 +97,38 @@ class ProviderClient:
         finally:
             await response.aclose()
 
+    @asynccontextmanager
+    async def get(self, path: str) -> AsyncIterator[httpx2.Response]:
+        """Ask for something; otherwise as `post`.
+
+        Raises:
+            ProviderFailure: As `post`.
+        """
+        response = await self._send(path, None)
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
     async def close(self) -> None:
         """Close every connection."""
         await self._client.close()
 
-    async def _send(self, path: str, body: bytes) -> httpx2.Response:
+    async def _send(self, path: str, body: bytes | None) -> httpx2.Response:
         import httpx2
         from openai import APIConnectionError, APITimeoutError, AsyncStream
 
         try:
-            answer: Any = await self._client.post(
-                path,
-                cast_to=httpx2.Response,
-                content=body,
-                stream=True,
-                stream_cls=AsyncStream[Any],
-                options={"headers": self._headers},
-            )
+            as_it_comes: dict[str, Any] = {
+                "cast_to": httpx2.Response,
+                "stream": True,
+                "stream_cls": AsyncStream[Any],
+                "options": {"headers": self._headers},
+            }
+            if body is None:
+                answer: Any = await self._client.get(path, **as_it_comes)
+            else:
+                answer = await self._client.post(path, content=body, **as_it_comes)
             return cast("httpx2.Response", answer)
         except APITimeoutError as error:
             if isinstance(error.__cause__, httpx2.ConnectTimeout):
