@@ -140,7 +140,7 @@ class AnswerAssembly:
         if not record.is_whole:
             # The rest of it is what was cut off.
             return None
-        raise failed(Kind.BAD_ANSWER, f"a record that is no JSON: {data[:1000]}")
+        raise failed(Kind.BAD_ANSWER, f"a record that is no JSON: {data}")
 
     def _own_choice(self, choices: object) -> Mapping[str, Any] | None:
         """Return the choice that the answer is made of: the first that comes, and no other."""
@@ -213,10 +213,10 @@ def read_answer(body: str, assembly: AnswerAssembly) -> Iterator[Delta]:
     try:
         content = _decode(body.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
-        raise failed(Kind.BAD_ANSWER, f"no JSON: {body[:1000]}") from None
+        raise failed(Kind.BAD_ANSWER, f"no JSON: {body}") from None
     yield from assembly.take_chunk(content)
     if not (isinstance(content, Mapping) and content.get("choices")):
-        raise failed(Kind.BAD_ANSWER, f"an answer without `choices`: {body[:1000]}")
+        raise failed(Kind.BAD_ANSWER, f"an answer without `choices`: {body}")
     # A whole answer is whole, whether or not it says why it ended.
     assembly.is_done = True
     yield from assembly.end()

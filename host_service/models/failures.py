@@ -93,6 +93,7 @@ _ADVICE: Mapping[Kind, str] = {
 _OPAQUE = re.compile(r"Bearer\s+[^\s\"',;]+|\bsk-[A-Za-z0-9_\-.]{4,}", re.IGNORECASE)
 _HIDDEN = "[hidden]"
 _EXCERPT_CHARACTERS = 500
+_LOOKED_AT_CHARACTERS = 20_000
 # Shorter ones could be ordinary words; the provider has none of these.
 _SHORTEST_SECRET = 6
 
@@ -206,9 +207,14 @@ def told(failure: ProviderFailure, model_id: str, *, secrets: tuple[str, ...] = 
 
 def excerpt(text: str, secrets: tuple[str, ...] = ()) -> str:
     """Return the beginning of a text in one line, with every secret hidden."""
-    for secret in secrets:
-        if len(secret) >= _SHORTEST_SECRET:
-            text = text.replace(secret, _HIDDEN)
+    hidden = [secret for secret in secrets if len(secret) >= _SHORTEST_SECRET]
+    is_cut = len(text) > _LOOKED_AT_CHARACTERS
+    text = text[:_LOOKED_AT_CHARACTERS]
+    for secret in hidden:
+        text = text.replace(secret, _HIDDEN)
+    if is_cut and hidden:
+        # Half a secret may stand where it was cut.
+        text = text[: -max(map(len, hidden))]
     line = " ".join(_OPAQUE.sub(_HIDDEN, text).split())
     line = "".join(character if character.isprintable() else "\ufffd" for character in line)
     return line if len(line) <= _EXCERPT_CHARACTERS else f"{line[:_EXCERPT_CHARACTERS]}…"

@@ -31,7 +31,7 @@ def read_ranking(body: str, count: int) -> tuple[Sequence[tuple[int, float]], ob
     try:
         content: Any = json.loads(body)
     except (ValueError, RecursionError):
-        raise failed(Kind.BAD_ANSWER, f"no JSON: {body[:1000]}") from None
+        raise failed(Kind.BAD_ANSWER, f"no JSON: {body}") from None
     usage: object = None
     if isinstance(content, Mapping):
         if content.get("error"):

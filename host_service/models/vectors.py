@@ -60,7 +60,7 @@ def _read(body: str, count: int) -> tuple[list[Sequence[float]], object]:
     try:
         content: Any = json.loads(body)
     except (ValueError, RecursionError):
-        raise failed(Kind.BAD_ANSWER, f"no JSON: {body[:1000]}") from None
+        raise failed(Kind.BAD_ANSWER, f"no JSON: {body}") from None
     if isinstance(content, Mapping) and content.get("error"):
         raise failure_of_record(content)
     entries = content.get("data") if isinstance(content, Mapping) else None
