@@ -293,7 +293,11 @@ class ServerKeeper:
     async def _started(self) -> AsyncIterator[Transport]:
         from host_service.tools.stdio import started
 
-        launch = self.plan.launch(self._folder)
+        try:
+            launch = self.plan.launch(self._folder)
+        except OSError as error:
+            trouble = f"its working folder cannot be made: {error.strerror}"
+            raise ServerFailed(trouble) from error
         async with started(
             launch, message_bytes=self._limits.tool_message_bytes, budget=LineBudget()
         ) as transport:

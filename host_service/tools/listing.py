@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from host_service.catalogue.tool import Tool
 from host_service.catalogue.tool_server import SEPARATOR, ToolServer
@@ -14,13 +14,25 @@ from host_service.limits import Limits
 from host_service.tools.mending import clean_json, clean_text
 from host_service.tools.parameters import find_trouble
 
-if TYPE_CHECKING:
-    import mcp_types as types
-
 # What models take as a tool's name, which begins with the server and the separator.
 _FITS = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST_NAME = 64
 _SHOWN_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A tool as a server tells of it.
+
+    Attributes:
+        name: Its name there.
+        description: What it does.
+        schema: JSON Schema of its parameters, or whatever is in its place.
+    """
+
+    name: str
+    description: str
+    schema: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +61,7 @@ class Listing:
     left_out: tuple[LeftOut, ...] = ()
 
 
-def listing_of(server: ToolServer, found: Iterable[types.Tool], limits: Limits) -> Listing:
+def listing_of(server: ToolServer, found: Iterable[Found], limits: Limits) -> Listing:
     """Returns what a server offers, of what it says.
 
     Args:
@@ -61,9 +73,7 @@ def listing_of(server: ToolServer, found: Iterable[types.Tool], limits: Limits) 
     left_out: list[LeftOut] = []
     for each in found:
         name = clean_text(each.name)
-        schema_json = json.dumps(
-            clean_json(each.input_schema), ensure_ascii=False, separators=(",", ":")
-        )
+        schema_json = _text_of(each.schema)
         reason = _reason(server, name, schema_json, tools, limits)
         if reason:
             if len(left_out) < limits.tools_of_server:
@@ -74,7 +84,7 @@ def listing_of(server: ToolServer, found: Iterable[types.Tool], limits: Limits) 
             name=full,
             server_id=server.id,
             own_name=each.name,
-            description=_cut(clean_text(each.description or ""), limits.tool_description_bytes),
+            description=_cut(clean_text(each.description), limits.tool_description_bytes),
             schema_json=schema_json,
             trouble=find_trouble(schema_json),
         )
@@ -99,6 +109,14 @@ def _reason(
     if (size := len(schema_json.encode())) > limits.tool_schema_bytes:
         return f"its schema has {size} bytes, and may have {limits.tool_schema_bytes}"
     return ""
+
+
+def _text_of(schema: Any) -> str:
+    value = clean_json(schema)
+    if isinstance(value, dict) and "type" not in value:
+        # Parameters are an object, whether the schema says so or not; providers want it said.
+        value = {"type": "object", **value}
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _cut(text: str, most_bytes: int) -> str:

@@ -21,6 +21,8 @@ from host_service.tools.errors import (
     SessionLost,
     ToolUnknown,
 )
+from host_service.tools.listing import Found
+from host_service.tools.tolerance import TolerantDispatcher
 from host_service.tools.transport import Transport
 
 Answer = types.CallToolResult | types.InputRequiredResult
@@ -49,11 +51,20 @@ class Session:
     Args:
         client: The session itself, entered.
         transport: What it is held over.
+        dispatcher: What it sends and receives with.
         is_addressed: Whether the server may forget the session and live on.
     """
 
-    def __init__(self, client: ClientSession, transport: Transport, *, is_addressed: bool) -> None:
+    def __init__(
+        self,
+        client: ClientSession,
+        transport: Transport,
+        dispatcher: TolerantDispatcher,
+        *,
+        is_addressed: bool,
+    ) -> None:
         self._client = client
+        self._dispatcher = dispatcher
         self._transport = transport
         self._is_addressed = is_addressed
 
@@ -73,12 +84,13 @@ class Session:
             if isinstance(message, types.ToolListChangedNotification):
                 await heard()
 
+        dispatcher = TolerantDispatcher(*transport.streams)
         client = ClientSession(
-            *transport.streams,
+            dispatcher=dispatcher,
             message_handler=hear,
             client_info=types.Implementation(name="runmesh", version=__version__),
         )
-        return client, cls(client, transport, is_addressed=is_addressed)
+        return client, cls(client, transport, dispatcher, is_addressed=is_addressed)
 
     @property
     def protocol_version(self) -> str:
@@ -122,7 +134,7 @@ class Session:
                 raise
             await self._client.discover()
 
-    async def list_tools(self, limits: Limits) -> list[types.Tool]:
+    async def list_tools(self, limits: Limits) -> list[Found]:
         """Returns the server's tools, as many pages as there are, within bounds.
 
         Raises:
@@ -131,11 +143,15 @@ class Session:
         capabilities = self._client.server_capabilities
         if capabilities is not None and capabilities.tools is None:
             return []
-        tools: list[types.Tool] = []
+        self._dispatcher.schemas = {}
+        tools: list[Found] = []
         cursor, seen = None, set[str]()
         while True:
             page = await self._page(cursor)
-            tools += page.tools
+            tools += [
+                Found(each.name, each.description or "", self._dispatcher.schemas.get(each.name))
+                for each in page.tools
+            ]
             cursor = page.next_cursor
             # A server that gives one cursor twice would go on for ever.
             if not cursor or cursor in seen or len(tools) > limits.tools_of_server:

@@ -62,6 +62,7 @@ class Spoken(Transport):
         self._heard: MemoryObjectSendStream[SessionMessage | Exception] = incoming[0]
         self._to_say: MemoryObjectReceiveStream[SessionMessage] = outgoing[1]
         self.streams = (incoming[1], outgoing[0])
+        self._ends = (*incoming, *outgoing)
 
     def last_words(self) -> str:
         """The end of what it wrote to stderr, or else of what it wrote beside its messages."""
@@ -76,6 +77,11 @@ class Spoken(Transport):
             async with asyncio.timeout(1.0):
                 return f"its process {await asyncio.shield(self._child.ended)}"
         return "it closed its standard output"
+
+    def close(self) -> None:
+        """Closes what the session was held over."""
+        for end in self._ends:
+            end.close()
 
     async def read(self) -> None:
         """Hands its messages to the session until its output ends."""
@@ -152,6 +158,7 @@ async def started(
         await _end(child)
         reading.cancel()
         await asyncio.gather(reading, writing, return_exceptions=True)
+        spoken.close()
 
 
 async def _end(child: Child) -> None:
