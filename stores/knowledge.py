@@ -18,8 +18,8 @@ filters aside. Scores of several knowledge bases are each by their own statistic
 
 **Searching vectors** compares with every vector of the same model, exactly, by their cosine.
 
-Both give the same passages in the same order with the same scores on either database. Of equal
-scores, the passage that was stored first comes first.
+Both give the same passages in the same order with the same scores on either database. Scores have
+nine digits behind the point. Of equal scores, the passage that was stored first comes first.
 
 **Bounds.** The first 64 different terms of a query count. Where these stand together in more than
 4 million places, the rarest are taken first and the rest is left out, so that a search looks at so

@@ -7,12 +7,13 @@ from benchmarks.rounds import Plan
 from benchmarks.stage import Stage
 from benchmarks.stores.databases import databases
 from benchmarks.stores.facts import measure_facts
+from benchmarks.stores.knowledge import measure_knowledge
 from benchmarks.stores.reading import measure_reading
 from stores import open_stores
 
 
 async def measure(stage: Stage, plan: Plan) -> Sequence[Row]:
-    """Measures writing and reading, one engine after the other."""
+    """Measures writing, reading and searching, one engine after the other."""
     rows: list[Row] = []
     with databases(stage.folder) as both:
         for database in both:
@@ -20,6 +21,7 @@ async def measure(stage: Stage, plan: Plan) -> Sequence[Row]:
             try:
                 rows += await measure_facts(database, stores, plan)
                 rows += await measure_reading(database, stores, plan)
+                rows += await measure_knowledge(database, stores, plan)
             finally:
                 await stores.close()
     return rows

@@ -70,8 +70,8 @@ T = TypeVar("T")
 
 # A step is a transaction: so many chunks, and about so many characters, hold up others for some
 # ten milliseconds.
-_STEP_CHUNKS = 256
-_STEP_CHARACTERS = 512 * 1024
+_STEP_CHUNKS = 128
+_STEP_CHARACTERS = 128 * 1024
 _MOST_HITS = 1_000
 
 _documents = knowledge_documents.c

@@ -21,7 +21,7 @@ from stores.sql.dialect import Dialect
 from stores.sql.knowledge_blocks import BLOCK_SIZE
 from stores.sql.knowledge_postings import POSTING_BYTES, term_number
 from stores.sql.knowledge_rows import among
-from stores.sql.knowledge_scope import Scope, Scored, at_least
+from stores.sql.knowledge_scope import SCORE_DIGITS, Scope, Scored, at_least
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -66,6 +66,7 @@ class Ranking:
             rarity = np.log(1 + (count - having + 0.5) / (having + 0.5))
             # A term has one posting a place: nothing is added twice.
             scores[places] += rarity * times * (_K1 + 1) / (times + weights[places])
+        scores = np.round(scores, SCORE_DIGITS)
         candidates = np.flatnonzero((scores > 0) & scope.chosen)
         best = candidates[at_least(scores[candidates], limit)]
         return Scored(scope.numbers(best), scores[best])

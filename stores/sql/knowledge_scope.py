@@ -22,6 +22,10 @@ from stores.sql.tables import knowledge_blocks, knowledge_metadata, knowledge_ra
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+# Scores are rounded to so many: what is the same but for the order in which it was added up is then
+# equal, and in the order in which it was stored.
+SCORE_DIGITS = 9
+
 _stored = knowledge_blocks.c
 _SELECT_BLOCKS = (
     sa.select(_stored.number, _stored.vector_revision, _stored.visible, _stored.lengths)

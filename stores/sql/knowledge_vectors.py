@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from stores.sql.connection import Connection
 from stores.sql.knowledge_blocks import BLOCK_BITS, BLOCK_SIZE
-from stores.sql.knowledge_scope import Scope, Scored, at_least
+from stores.sql.knowledge_scope import SCORE_DIGITS, Scope, Scored, at_least
 from stores.sql.tables import knowledge_vectors
 
 if TYPE_CHECKING:
@@ -134,4 +134,4 @@ def nearest(
     matrix = np.concatenate([each[2] for each in found])[best].astype(np.float64)
     # Not a product of matrices: each row is summed up in the same way, whatever stands beside it.
     exact = np.array([np.sum(row * wanted) for row in matrix])
-    return Scored(scope.numbers(indexes[best]), exact)
+    return Scored(scope.numbers(indexes[best]), np.round(exact, SCORE_DIGITS))
