@@ -69,6 +69,17 @@ class ToolServerCalls(admin_pb2_grpc.AdminServiceServicer):
             next_page_token=self._pages.issue(request, cursor),
         )
 
+    async def GrantTools(
+        self, request: tools_pb2.GrantToolsRequest, context: Context
+    ) -> tools_pb2.GrantToolsResponse:
+        """Change which tools an agent's policy grants."""
+        self._check.require(request)
+        with self._audit.watched("GrantTools", f"agent {request.agent_id}"):
+            tools, changed = await self._directory.grant_tools(
+                request.agent_id, grant=request.grant, withdraw=request.withdraw
+            )
+        return tools_pb2.GrantToolsResponse(tools=tools, changed=changed)
+
     async def CallTool(
         self, request: tools_pb2.CallToolRequest, context: Context
     ) -> tools_pb2.CallToolResponse:

@@ -379,6 +379,28 @@ class AgentDirectory:
             if config_json is not None:
                 yield replace(default, config_json=config_json)
 
+    async def grant_tools(
+        self, agent_id: str, *, grant: Iterable[str], withdraw: Iterable[str]
+    ) -> tuple[tuple[str, ...], bool]:
+        """Change which tools an agent's policy grants, and nothing else of it.
+
+        Returns:
+            What it grants now, and whether that is other than it was.
+
+        Raises:
+            NotFound: There is no such agent.
+            InvalidArgument, Conflict: As `apply`.
+        """
+        agent = self._agents.get(agent_id)
+        if agent is None:
+            raise NotFound("agent", agent_id)
+        gone = frozenset(withdraw)
+        kept = dict.fromkeys(each for each in (*agent.tools, *grant) if each not in gone)
+        tools = tuple(kept)
+        if tools != agent.tools:
+            await self.apply(Declared.of([replace(agent, tools=tools)]))
+        return tools, tools != agent.tools
+
     async def delete_binding(self, binding_id: str) -> bool:
         """Remove a binding; return whether there was one."""
         async with self._changing:

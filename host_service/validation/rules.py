@@ -453,6 +453,7 @@ _ADMIN: Final[Mapping[str, _Fields]] = {
         "page_size": _PAGE_SIZE,
         "page_token": _UP_TO_1024,
     },
+    "GrantToolsRequest": {"agent_id": _ID, "grant": _EACH_ID, "withdraw": _EACH_ID},
     "CallToolRequest": {"tool_name": _ID, "parameters_json": (Required(), *_JSON_OBJECT)},
     "GetKnowledgeBaseRequest": {"knowledge_base_id": _ID},
     "ListKnowledgeBasesRequest": {"page_size": _PAGE_SIZE, "page_token": _UP_TO_1024},

@@ -780,11 +780,11 @@ class RetrieveKnowledgeRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _builtins.int
     FILTERS_JSON_FIELD_NUMBER: _builtins.int
     query: _builtins.str
-    """Required. What to look for."""
+    """Required. What to look for, in any words. Its first 1,024 characters count."""
     top_k: _builtins.int
     """Optional. How many hits. Default 5, at most 50."""
     filters_json: _builtins.str
-    """Optional. Conditions on metadata, a JSON object of name to value."""
+    """Optional. Conditions on metadata, a JSON object of name to value, or to a list of values of which one must hold."""
     @_builtins.property
     def knowledge_base_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Optional. Which ones. Empty: all that the run was given. Each 1 to 255 bytes."""
@@ -855,9 +855,13 @@ class KnowledgeHit(_message.Message):
     score: _builtins.float
     """Required. Its score: larger is better; comparable only within one answer."""
     position: _builtins.int
-    """Required. Where the passage begins in the document's text, in characters."""
+    """Required. Where the passage begins in the document's text, in characters: of plain text the file's own, of other kinds what a
+    reader of the document sees.
+    """
     metadata_json: _builtins.str
-    """Optional. The document's metadata, a JSON object."""
+    """Optional. The document's metadata, a JSON object. Where it has none of that name, `heading` (the headings that the passage
+    stands under, outermost first) and `page` (from 1) are added as far as they are known.
+    """
     def __init__(
         self,
         *,

@@ -115,6 +115,11 @@ class AdminServiceStub:
                 request_serializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.ListToolServerStatusesRequest.SerializeToString,
                 response_deserializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.ListToolServerStatusesResponse.FromString,
                 _registered_method=True)
+        self.GrantTools = channel.unary_unary(
+                '/runmesh.admin.v1.AdminService/GrantTools',
+                request_serializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.GrantToolsRequest.SerializeToString,
+                response_deserializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.GrantToolsResponse.FromString,
+                _registered_method=True)
         self.CallTool = channel.unary_unary(
                 '/runmesh.admin.v1.AdminService/CallTool',
                 request_serializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.CallToolRequest.SerializeToString,
@@ -391,6 +396,14 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GrantTools(self, request, context):
+        """Changes which tools an agent's policy grants, and nothing else of the agent. May be repeated.
+        Errors: NOT_FOUND; CONFLICT when others change things all the time meanwhile.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CallTool(self, request, context):
         """Calls a tool of a tool server by hand. Repeating calls again. A tool that fails is an answer with `is_error`, not a status.
         Needs `operator`.
@@ -468,8 +481,8 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SearchKnowledge(self, request, context):
-        """Searches knowledge bases as runs do. May be repeated.
-        Errors: NOT_FOUND for a knowledge base that is not there or disabled.
+        """Searches knowledge bases as runs do. May be repeated. Takes `viewer` too.
+        Errors: NOT_FOUND for a knowledge base that is not there.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -723,6 +736,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListToolServerStatuses,
                     request_deserializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.ListToolServerStatusesRequest.FromString,
                     response_serializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.ListToolServerStatusesResponse.SerializeToString,
+            ),
+            'GrantTools': grpc.unary_unary_rpc_method_handler(
+                    servicer.GrantTools,
+                    request_deserializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.GrantToolsRequest.FromString,
+                    response_serializer=runmesh_dot_admin_dot_v1_dot_tools__pb2.GrantToolsResponse.SerializeToString,
             ),
             'CallTool': grpc.unary_unary_rpc_method_handler(
                     servicer.CallTool,
@@ -1267,6 +1285,33 @@ class AdminService:
             '/runmesh.admin.v1.AdminService/ListToolServerStatuses',
             runmesh_dot_admin_dot_v1_dot_tools__pb2.ListToolServerStatusesRequest.SerializeToString,
             runmesh_dot_admin_dot_v1_dot_tools__pb2.ListToolServerStatusesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GrantTools(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runmesh.admin.v1.AdminService/GrantTools',
+            runmesh_dot_admin_dot_v1_dot_tools__pb2.GrantToolsRequest.SerializeToString,
+            runmesh_dot_admin_dot_v1_dot_tools__pb2.GrantToolsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -71,6 +71,10 @@ class AdminServiceStub:
     """Removes a tool server and its secrets. Runs under way keep its tools. May be repeated."""
     ListToolServerStatuses: _aio.UnaryUnaryMultiCallable[_tools_pb2.ListToolServerStatusesRequest, _tools_pb2.ListToolServerStatusesResponse]
     """Says how it is with tool servers on the host that is called, and which tools they offer. May be repeated."""
+    GrantTools: _aio.UnaryUnaryMultiCallable[_tools_pb2.GrantToolsRequest, _tools_pb2.GrantToolsResponse]
+    """Changes which tools an agent's policy grants, and nothing else of the agent. May be repeated.
+    Errors: NOT_FOUND; CONFLICT when others change things all the time meanwhile.
+    """
     CallTool: _aio.UnaryUnaryMultiCallable[_tools_pb2.CallToolRequest, _tools_pb2.CallToolResponse]
     """Calls a tool of a tool server by hand. Repeating calls again. A tool that fails is an answer with `is_error`, not a status.
     Needs `operator`.
@@ -110,8 +114,8 @@ class AdminServiceStub:
     Errors: NOT_FOUND; INVALID_ARGUMENT for a knowledge base without a model; whatever the model fails with.
     """
     SearchKnowledge: _aio.UnaryUnaryMultiCallable[_knowledge_pb2.SearchKnowledgeRequest, _knowledge_pb2.SearchKnowledgeResponse]
-    """Searches knowledge bases as runs do. May be repeated.
-    Errors: NOT_FOUND for a knowledge base that is not there or disabled.
+    """Searches knowledge bases as runs do. May be repeated. Takes `viewer` too.
+    Errors: NOT_FOUND for a knowledge base that is not there.
     """
     GrantKnowledgeBase: _aio.UnaryUnaryMultiCallable[_knowledge_pb2.GrantKnowledgeBaseRequest, _knowledge_pb2.GrantKnowledgeBaseResponse]
     """Gives a knowledge base to an agent: through the first field of its runner's configuration that selects some, else through its
@@ -313,6 +317,15 @@ class AdminServiceServicer:
     ) -> _abc.Awaitable[_tools_pb2.ListToolServerStatusesResponse]:
         """Says how it is with tool servers on the host that is called, and which tools they offer. May be repeated."""
 
+    def GrantTools(
+        self,
+        request: _tools_pb2.GrantToolsRequest,
+        context: _aio.ServicerContext[_tools_pb2.GrantToolsRequest, _abc.Awaitable[_tools_pb2.GrantToolsResponse]],
+    ) -> _abc.Awaitable[_tools_pb2.GrantToolsResponse]:
+        """Changes which tools an agent's policy grants, and nothing else of the agent. May be repeated.
+        Errors: NOT_FOUND; CONFLICT when others change things all the time meanwhile.
+        """
+
     def CallTool(
         self,
         request: _tools_pb2.CallToolRequest,
@@ -401,8 +414,8 @@ class AdminServiceServicer:
         request: _knowledge_pb2.SearchKnowledgeRequest,
         context: _aio.ServicerContext[_knowledge_pb2.SearchKnowledgeRequest, _abc.Awaitable[_knowledge_pb2.SearchKnowledgeResponse]],
     ) -> _abc.Awaitable[_knowledge_pb2.SearchKnowledgeResponse]:
-        """Searches knowledge bases as runs do. May be repeated.
-        Errors: NOT_FOUND for a knowledge base that is not there or disabled.
+        """Searches knowledge bases as runs do. May be repeated. Takes `viewer` too.
+        Errors: NOT_FOUND for a knowledge base that is not there.
         """
 
     def GrantKnowledgeBase(

@@ -26,15 +26,15 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from runmesh.v1 import host_api_pb2 as runmesh_dot_v1_dot_host__api__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crunmesh/admin/v1/tools.proto\x12\x10runmesh.admin.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19runmesh/v1/host_api.proto\"\x93\x01\n\x0bOfferedTool\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12 \n\x0b\x64\x65scription\x18\x02 \x01(\tR\x0b\x64\x65scription\x12\x34\n\x16parameters_schema_json\x18\x03 \x01(\tR\x14parametersSchemaJson\x12\x18\n\x07trouble\x18\x04 \x01(\tR\x07trouble\"9\n\x0bLeftOutTool\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\"\xbd\x03\n\x10ToolServerStatus\x12$\n\x0etool_server_id\x18\x01 \x01(\tR\x0ctoolServerId\x12\x37\n\x05state\x18\x02 \x01(\x0e\x32!.runmesh.admin.v1.ToolServerStateR\x05state\x12\x18\n\x07trouble\x18\x03 \x01(\tR\x07trouble\x12\x1d\n\nlast_words\x18\x04 \x01(\tR\tlastWords\x12\x33\n\x05tools\x18\x05 \x03(\x0b\x32\x1d.runmesh.admin.v1.OfferedToolR\x05tools\x12\x38\n\x08left_out\x18\x06 \x03(\x0b\x32\x1d.runmesh.admin.v1.LeftOutToolR\x07leftOut\x12)\n\x10protocol_version\x18\x07 \x01(\tR\x0fprotocolVersion\x12\x1f\n\x0bserver_name\x18\x08 \x01(\tR\nserverName\x12:\n\x0bnext_try_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tnextTryAt\x12\x1a\n\x08revision\x18\n \x01(\x03R\x08revision\"\x81\x01\n\x1dListToolServerStatusesRequest\x12$\n\x0etool_server_id\x18\x01 \x01(\tR\x0ctoolServerId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"\x88\x01\n\x1eListToolServerStatusesResponse\x12>\n\x08statuses\x18\x01 \x03(\x0b\x32\".runmesh.admin.v1.ToolServerStatusR\x08statuses\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"W\n\x0f\x43\x61llToolRequest\x12\x1b\n\ttool_name\x18\x01 \x01(\tR\x08toolName\x12\'\n\x0fparameters_json\x18\x02 \x01(\tR\x0eparametersJson\"H\n\x10\x43\x61llToolResponse\x12\x34\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x1c.runmesh.v1.CallToolResponseR\x06\x61nswer*\xcf\x01\n\x0fToolServerState\x12!\n\x1dTOOL_SERVER_STATE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aTOOL_SERVER_STATE_DISABLED\x10\x01\x12 \n\x1cTOOL_SERVER_STATE_CONNECTING\x10\x02\x12\x1b\n\x17TOOL_SERVER_STATE_READY\x10\x03\x12\x1e\n\x1aTOOL_SERVER_STATE_RETRYING\x10\x04\x12\x1a\n\x16TOOL_SERVER_STATE_HELD\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crunmesh/admin/v1/tools.proto\x12\x10runmesh.admin.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19runmesh/v1/host_api.proto\"\x93\x01\n\x0bOfferedTool\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12 \n\x0b\x64\x65scription\x18\x02 \x01(\tR\x0b\x64\x65scription\x12\x34\n\x16parameters_schema_json\x18\x03 \x01(\tR\x14parametersSchemaJson\x12\x18\n\x07trouble\x18\x04 \x01(\tR\x07trouble\"9\n\x0bLeftOutTool\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\"\xbd\x03\n\x10ToolServerStatus\x12$\n\x0etool_server_id\x18\x01 \x01(\tR\x0ctoolServerId\x12\x37\n\x05state\x18\x02 \x01(\x0e\x32!.runmesh.admin.v1.ToolServerStateR\x05state\x12\x18\n\x07trouble\x18\x03 \x01(\tR\x07trouble\x12\x1d\n\nlast_words\x18\x04 \x01(\tR\tlastWords\x12\x33\n\x05tools\x18\x05 \x03(\x0b\x32\x1d.runmesh.admin.v1.OfferedToolR\x05tools\x12\x38\n\x08left_out\x18\x06 \x03(\x0b\x32\x1d.runmesh.admin.v1.LeftOutToolR\x07leftOut\x12)\n\x10protocol_version\x18\x07 \x01(\tR\x0fprotocolVersion\x12\x1f\n\x0bserver_name\x18\x08 \x01(\tR\nserverName\x12:\n\x0bnext_try_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tnextTryAt\x12\x1a\n\x08revision\x18\n \x01(\x03R\x08revision\"\x81\x01\n\x1dListToolServerStatusesRequest\x12$\n\x0etool_server_id\x18\x01 \x01(\tR\x0ctoolServerId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"\x88\x01\n\x1eListToolServerStatusesResponse\x12>\n\x08statuses\x18\x01 \x03(\x0b\x32\".runmesh.admin.v1.ToolServerStatusR\x08statuses\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"`\n\x11GrantToolsRequest\x12\x19\n\x08\x61gent_id\x18\x01 \x01(\tR\x07\x61gentId\x12\x14\n\x05grant\x18\x02 \x03(\tR\x05grant\x12\x1a\n\x08withdraw\x18\x03 \x03(\tR\x08withdraw\"D\n\x12GrantToolsResponse\x12\x14\n\x05tools\x18\x01 \x03(\tR\x05tools\x12\x18\n\x07\x63hanged\x18\x02 \x01(\x08R\x07\x63hanged\"W\n\x0f\x43\x61llToolRequest\x12\x1b\n\ttool_name\x18\x01 \x01(\tR\x08toolName\x12\'\n\x0fparameters_json\x18\x02 \x01(\tR\x0eparametersJson\"H\n\x10\x43\x61llToolResponse\x12\x34\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x1c.runmesh.v1.CallToolResponseR\x06\x61nswer*\xcf\x01\n\x0fToolServerState\x12!\n\x1dTOOL_SERVER_STATE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aTOOL_SERVER_STATE_DISABLED\x10\x01\x12 \n\x1cTOOL_SERVER_STATE_CONNECTING\x10\x02\x12\x1b\n\x17TOOL_SERVER_STATE_READY\x10\x03\x12\x1e\n\x1aTOOL_SERVER_STATE_RETRYING\x10\x04\x12\x1a\n\x16TOOL_SERVER_STATE_HELD\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'runmesh.admin.v1.tools_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOOLSERVERSTATE']._serialized_start=1202
-  _globals['_TOOLSERVERSTATE']._serialized_end=1409
+  _globals['_TOOLSERVERSTATE']._serialized_start=1370
+  _globals['_TOOLSERVERSTATE']._serialized_end=1577
   _globals['_OFFEREDTOOL']._serialized_start=111
   _globals['_OFFEREDTOOL']._serialized_end=258
   _globals['_LEFTOUTTOOL']._serialized_start=260
@@ -45,8 +45,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTTOOLSERVERSTATUSESREQUEST']._serialized_end=897
   _globals['_LISTTOOLSERVERSTATUSESRESPONSE']._serialized_start=900
   _globals['_LISTTOOLSERVERSTATUSESRESPONSE']._serialized_end=1036
-  _globals['_CALLTOOLREQUEST']._serialized_start=1038
-  _globals['_CALLTOOLREQUEST']._serialized_end=1125
-  _globals['_CALLTOOLRESPONSE']._serialized_start=1127
-  _globals['_CALLTOOLRESPONSE']._serialized_end=1199
+  _globals['_GRANTTOOLSREQUEST']._serialized_start=1038
+  _globals['_GRANTTOOLSREQUEST']._serialized_end=1134
+  _globals['_GRANTTOOLSRESPONSE']._serialized_start=1136
+  _globals['_GRANTTOOLSRESPONSE']._serialized_end=1204
+  _globals['_CALLTOOLREQUEST']._serialized_start=1206
+  _globals['_CALLTOOLREQUEST']._serialized_end=1293
+  _globals['_CALLTOOLRESPONSE']._serialized_start=1295
+  _globals['_CALLTOOLRESPONSE']._serialized_end=1367
 # @@protoc_insertion_point(module_scope)

@@ -240,6 +240,68 @@ class ListToolServerStatusesResponse(_message.Message):
 Global___ListToolServerStatusesResponse: _TypeAlias = ListToolServerStatusesResponse  # noqa: Y015
 
 @_typing.final
+class GrantToolsRequest(_message.Message):
+    """Changes which tools an agent's policy grants, and nothing else of the agent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    GRANT_FIELD_NUMBER: _builtins.int
+    WITHDRAW_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    """Required. The agent. 1 to 255 bytes."""
+    @_builtins.property
+    def grant(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Optional. Names that it is to grant, tools or `server__*`. Each 1 to 255 bytes."""
+
+    @_builtins.property
+    def withdraw(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Optional. Names that it is to grant no longer. Each 1 to 255 bytes."""
+
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str = ...,
+        grant: _abc.Iterable[_builtins.str] | None = ...,
+        withdraw: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "grant", b"grant", "withdraw", b"withdraw"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GrantToolsRequest: _TypeAlias = GrantToolsRequest  # noqa: Y015
+
+@_typing.final
+class GrantToolsResponse(_message.Message):
+    """What the policy grants now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOLS_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    changed: _builtins.bool
+    """Required. Whether that is other than it was."""
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Optional. The names."""
+
+    def __init__(
+        self,
+        *,
+        tools: _abc.Iterable[_builtins.str] | None = ...,
+        changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GrantToolsResponse: _TypeAlias = GrantToolsResponse  # noqa: Y015
+
+@_typing.final
 class CallToolRequest(_message.Message):
     """Calls a tool by hand."""
 
