@@ -28,7 +28,10 @@ _MOST_BYTES = 96 * 1024
 _TRIES = 4
 
 Round = dict[str, Any]
-"""`text`, `calls` (id, name and arguments of each) and `results` (by the call's id)."""
+"""`calls` (id, name and arguments of each) and `results` (by the call's id).
+
+What was said beside the calls is part of the answer, which the transcript has.
+"""
 
 
 class Exchanges:
@@ -86,14 +89,7 @@ def _rounds_of(turn: Sequence[ChatMessage]) -> list[Round]:
     rounds: list[Round] = []
     for message in turn:
         if message.tool_calls:
-            text = "".join(part.text for part in message.parts)
-            rounds.append(
-                {
-                    "text": cut_text(text, _RESULT_TOKENS),
-                    "calls": [_call(call) for call in message.tool_calls],
-                    "results": {},
-                }
-            )
+            rounds.append({"calls": [_call(call) for call in message.tool_calls], "results": {}})
         elif message.role == types_pb2.CHAT_ROLE_TOOL and rounds:
             text = "".join(part.text for part in message.parts)
             rounds[-1]["results"][message.tool_call_id] = cut_text(text, _RESULT_TOKENS)
@@ -120,7 +116,6 @@ def _is_object(text: str) -> bool:
 def _messages(each: Round) -> list[ChatMessage]:
     called = ChatMessage(
         role=types_pb2.CHAT_ROLE_ASSISTANT,
-        parts=[types_pb2.ContentPart(text=each["text"])] if each["text"] else [],
         tool_calls=[
             ToolCall(id=call_id, name=name, arguments_json=arguments)
             for call_id, name, arguments in each["calls"]
@@ -150,7 +145,6 @@ def _read(kept: Any) -> dict[str, list[Round]]:
 def _is_round(each: Any) -> bool:
     return (
         isinstance(each, dict)
-        and isinstance(each.get("text"), str)
         and isinstance(results := each.get("results"), dict)
         and all(isinstance(text, str) for text in results.values())
         and isinstance(calls := each.get("calls"), list)

@@ -6,7 +6,7 @@ from runmesh.v1 import types_pb2
 from runmesh.v1.types_pb2 import ChatMessage
 
 from .budget import cap_for, cut_message
-from .tokens import messages_tokens, text_tokens
+from .tokens import message_tokens, messages_tokens, text_tokens
 
 # Less of a result than this tells a model nothing.
 _SMALLEST_RESULT = 64
@@ -26,15 +26,12 @@ def fit_turn(turn: Sequence[ChatMessage], tokens: int) -> list[ChatMessage]:
     Returns:
         The turn; longer than it may be only where nothing is left to be cut.
     """
-    fitted = list(turn)
-    while messages_tokens(fitted) > tokens:
-        cut = _cut(fitted, tokens, chosen=_is_result, least=_SMALLEST_RESULT)
-        if messages_tokens(cut) > tokens:
-            cut = _cut(fitted, tokens, chosen=_is_any, least=_SMALLEST_TEXT)
-        shorter = _without_a_round(fitted)
-        if messages_tokens(cut) <= tokens or len(shorter) == len(fitted):
-            return cut
-        fitted = shorter
+    if messages_tokens(turn) <= tokens:
+        return list(turn)
+    kept = _rounds_that_fit(turn, tokens)
+    fitted = _cut(kept, tokens, chosen=_is_result, least=_SMALLEST_RESULT)
+    if messages_tokens(fitted) > tokens:
+        fitted = _cut(kept, tokens, chosen=_is_any, least=_SMALLEST_TEXT)
     return fitted
 
 
@@ -64,13 +61,20 @@ def _text_size(message: ChatMessage) -> int:
     return sum(text_tokens(part.text) for part in message.parts if part.HasField("text"))
 
 
-def _without_a_round(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Returns the messages without the first round of calls and its results."""
-    first = next((at for at, each in enumerate(messages) if each.tool_calls), len(messages))
-    end = first + 1
-    while end < len(messages) and _is_result(messages[end]):
-        end += 1
-    return [*messages[:first], *messages[end:]]
+def _rounds_that_fit(messages: Sequence[ChatMessage], tokens: int) -> list[ChatMessage]:
+    """Returns the messages without as many of the first rounds as have to go, calls and results."""
+    sizes = [message_tokens(each) - max(0, _text_size(each) - _SMALLEST_TEXT) for each in messages]
+    left = tokens - sum(sizes)
+    kept: list[ChatMessage] = []
+    goes = False
+    for message, size in zip(messages, sizes, strict=True):
+        if not _is_result(message):
+            goes = left < 0 and bool(message.tool_calls)
+        if goes:
+            left += size
+        else:
+            kept.append(message)
+    return kept
 
 
 def newest_that_fit(sizes: Sequence[int], tokens: int) -> int:
