@@ -20,6 +20,7 @@ from host_service.errors import (
     Incompatible,
     InvalidArgument,
     Unauthorized,
+    Unavailable,
 )
 from host_service.interceptors import Context, current_attach_token
 from host_service.registry.attachments import (
@@ -98,6 +99,8 @@ class AttachServicer:
             yield
         except HostError as error:
             refused = error.reason
+            if not isinstance(error, Unavailable):
+                self._attachments.refuse(token.plugin_id, error)
             raise
         finally:
             self._audit.append(

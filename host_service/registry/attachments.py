@@ -18,6 +18,7 @@ from runmesh.v1 import attach_pb2
 from host_service.errors import (
     FieldFault,
     HostError,
+    Incompatible,
     InvalidArgument,
     Unauthenticated,
     Unavailable,
@@ -41,6 +42,9 @@ Write = Callable[[attach_pb2.AttachResponse], Awaitable[None]]
 _WRITE_SECONDS = 30.0
 # A token that is revoked by another host is noticed within this time.
 _LOOK_SECONDS = 5.0
+# So long an attempt that was refused is listed, unless another takes its place.
+_REFUSED_SECONDS = 300.0
+_REFUSED_LISTED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,8 @@ class Attachments:
         self._initial_credit = initial_credit
         self._expected_seconds = expected_seconds
         self._streams: set[AttachedStream] = set()
+        # What is listed of those that were refused, by plugin, the oldest first.
+        self._refused: dict[str, _Refused] = {}
         self._is_closing = False
 
     def __len__(self) -> int:
@@ -92,7 +98,42 @@ class Attachments:
         """
         if self._is_closing:
             raise _shutting_down()
-        return self._take_in(ticket, hello, _introduce(hello, ticket.plugin_id))
+        introduction = _introduce(hello, ticket.plugin_id)
+        self._forget_refused(ticket.plugin_id)
+        return self._take_in(ticket, hello, introduction)
+
+    def refuse(self, plugin_id: str, error: HostError) -> None:
+        """List one that was not taken in, for a while: nobody else sees what its own log says.
+
+        Args:
+            plugin_id: The plugin that its token was issued for. The next attempt of that takes the
+                place of this one.
+            error: Why it was not.
+        """
+        if self._is_closing:
+            return
+        before = self._refused.pop(plugin_id, None)
+        if before is not None:
+            before.expiry.cancel()
+        elif len(self._refused) >= _REFUSED_LISTED:
+            self._forget_refused(next(iter(self._refused)))
+        is_old = isinstance(error, Incompatible)
+        instance = self._registry.refuse(
+            plugin_id=plugin_id,
+            state=InstanceState.INCOMPATIBLE if is_old else InstanceState.REFUSED,
+            reason=f"it may not attach: {error.message}",
+            replaces=before.instance if before is not None else None,
+        )
+        expiry = asyncio.get_running_loop().call_later(
+            _REFUSED_SECONDS, self._forget_refused, plugin_id
+        )
+        self._refused[plugin_id] = _Refused(instance, expiry)
+
+    def _forget_refused(self, plugin_id: str) -> None:
+        refused = self._refused.pop(plugin_id, None)
+        if refused is not None:
+            refused.expiry.cancel()
+            self._registry.remove(refused.instance)
 
     async def serve(self, stream: "AttachedStream", *, read: Read, write: Write) -> None:
         """Serve a stream; return when its runner has closed it.
@@ -129,6 +170,8 @@ class Attachments:
     async def close(self) -> None:
         """Tell all runners that the host shuts down, and end their streams."""
         self._is_closing = True
+        for plugin_id in tuple(self._refused):
+            self._forget_refused(plugin_id)
         for stream in tuple(self._streams):
             stream.end(_shutting_down())
 
@@ -174,6 +217,14 @@ class Attachments:
         self._registry.detach(
             stream.instance, expected_seconds=self._expected_seconds if comes_back else 0.0
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """What is listed of an instance that was not taken in."""
+
+    instance: Instance
+    expiry: asyncio.TimerHandle
 
 
 class AttachedStream:

@@ -19,6 +19,7 @@ from typing import Any
 import grpc
 from runmesh.v1 import discovery_pb2, manifest_pb2
 
+from host_service.registry.attached import Attached
 from host_service.registry.catalogue import Catalogue
 from host_service.registry.channel import open_channel
 from host_service.registry.dialled import Dialled
@@ -275,6 +276,31 @@ class Registry:
         instance.introduce(introduction)
         self._learn(plugin_id)
         self.mark(instance, InstanceState.SERVING)
+        return instance
+
+    def refuse(
+        self, *, plugin_id: str, state: InstanceState, reason: str, replaces: Instance | None = None
+    ) -> Instance:
+        """Lists an instance that wanted to attach and must not, so that somebody sees why.
+
+        Args:
+            plugin_id: The plugin whose token it showed.
+            state: REFUSED or INCOMPATIBLE.
+            reason: Why it must not.
+            replaces: What is listed of an earlier attempt, which leaves the list.
+        """
+        if replaces is not None:
+            self._drop(replaces)
+        instance = Instance(
+            plugin_id=plugin_id,
+            found_by=FoundBy.ATTACHED,
+            address="",
+            reach=Attached(initial_credit=0),
+            restarts=0,
+            on_release=self._slot_freed,
+        )
+        self._instances[instance.instance_token] = instance
+        self.lose(instance, state, reason)
         return instance
 
     def detach(self, instance: Instance, *, expected_seconds: float = 0.0) -> None:

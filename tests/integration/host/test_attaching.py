@@ -30,6 +30,10 @@ from tests.integration.host.waiting import eventually
 
 PLUGIN = "acme/byhand"
 RUNNER = f"plugin:{PLUGIN}/default"
+_NOT_TAKEN_IN = {
+    discovery_pb2.INSTANCE_STATE_REFUSED,
+    discovery_pb2.INSTANCE_STATE_INCOMPATIBLE,
+}
 
 
 def manifest(id: str = RUNNER, **fields: Any) -> manifest_pb2.RunnerManifest:
@@ -129,7 +133,24 @@ async def instances(caller: Caller) -> list[discovery_pb2.RunnerInstance]:
     listed = await caller.discovery.ListRunners(
         discovery_pb2.ListRunnersRequest(), metadata=caller.metadata
     )
-    return [each for each in listed.instances if each.plugin_id == PLUGIN]
+    return [
+        each
+        for each in listed.instances
+        if each.plugin_id == PLUGIN and each.state not in _NOT_TAKEN_IN
+    ]
+
+
+async def refused_instance(caller: Caller) -> discovery_pb2.RunnerInstance:
+    """What is listed of an attempt that was refused, once."""
+    listed = await caller.discovery.ListRunners(
+        discovery_pb2.ListRunnersRequest(), metadata=caller.metadata
+    )
+    (found,) = [
+        each
+        for each in listed.instances
+        if each.plugin_id == PLUGIN and each.state in _NOT_TAKEN_IN
+    ]
+    return found
 
 
 async def refusal_of(caller: Caller, token: str, *said: attach_pb2.AttachRequest) -> Refusal:
@@ -183,6 +204,35 @@ async def test_no_protocol_version_in_common_is_told_as_that(caller: Caller, tok
     said.hello.protocol_versions[:] = ["77"]
     told = await refusal_of(caller, token, said)
     assert (told.code, told.reason) == ("FAILED_PRECONDITION", "INCOMPATIBLE")
+
+
+async def test_refused_attempts_are_listed_once_until_a_good_one(
+    caller: Caller, token: str
+) -> None:
+    old = hello()
+    old.hello.protocol_versions[:] = ["77"]
+    await refusal_of(caller, token, old)
+    listed = await refused_instance(caller)
+    assert listed.state == discovery_pb2.INSTANCE_STATE_INCOMPATIBLE
+    assert listed.found_by == "attached"
+    assert listed.reason.startswith("it may not attach: ")
+    for _ in range(3):
+        await refusal_of(caller, token, hello(plugin_id="acme/another"))
+    listed = await refused_instance(caller)
+    assert listed.state == discovery_pb2.INSTANCE_STATE_REFUSED
+    assert "the hello names 'acme/another'" in listed.reason
+    async with by_hand(caller, token, hello()):
+        (listed,) = await instances(caller)
+        assert listed.state == discovery_pb2.INSTANCE_STATE_SERVING
+        with pytest.raises(ValueError, match="not enough values"):
+            await refused_instance(caller)
+
+
+async def test_stream_that_never_says_hello_is_ended_and_listed(caller: Caller, token: str) -> None:
+    call = opened(caller, token)
+    told = await refused(asyncio.wait_for(call.read(), 50))
+    assert told.code == "DEADLINE_EXCEEDED"
+    assert "no hello came within 15 s" in (await refused_instance(caller)).reason
 
 
 @pytest.mark.parametrize(
