@@ -15,10 +15,11 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from runmesh.v1.context_pb2 import ToolResource
 from runmesh.v1.types_pb2 import ArtifactRef, ChatMessage, ContentPart, ToolCall, ToolDefinition
 
 from runner_sdk import HostCallError, Result, RunContext
-from runner_sdk.errors import DeadlineExceeded, NotFound, Unauthenticated
+from runner_sdk.errors import DeadlineExceeded, HostUnavailable, NotFound, Unauthenticated
 from runner_sdk.host import ToolAnswer
 from runner_sdk.messages import tool_message
 
@@ -27,6 +28,8 @@ from .files import note_of
 AT_ONCE = 8
 """So many calls of one answer run at the same time."""
 
+# People wait for an answer, and a server that is down must cost them little.
+_PATIENCE_SECONDS = 1.0
 _SHOWN_PARAMETERS = 16_000
 _PREVIEW = 500
 # So much of a result is told with its end: all that is not an artifact, for who looks at the run
@@ -72,21 +75,31 @@ class Toolbox:
 
     async def open(self) -> None:
         """Reads the definitions. A tool that cannot be described costs itself, not the run."""
-        for tool in self._ctx.host.tools.available:
-            if tool.HasField("parameters_schema_json"):
-                schema = tool.parameters_schema_json
-                self.definitions.append(
-                    ToolDefinition(
-                        name=tool.name, description=tool.description, parameters_schema_json=schema
-                    )
-                )
-                continue
-            try:
-                detail = await self._ctx.host.tools.detail(tool.name)
-            except HostCallError as error:
-                self.warnings.append(f"the tool {tool.name} is left out: {_told(error)}")
-            else:
-                self.definitions.append(detail.definition)
+        found = await asyncio.gather(*map(self._definition, self._ctx.host.tools.available))
+        self.definitions = [each for each in found if each is not None]
+
+    async def _definition(self, tool: ToolResource) -> ToolDefinition | None:
+        if tool.HasField("parameters_schema_json"):
+            return ToolDefinition(
+                name=tool.name,
+                description=tool.description,
+                parameters_schema_json=tool.parameters_schema_json,
+            )
+        try:
+            return await self._detail(tool.name)
+        except HostCallError as error:
+            self.warnings.append(f"the tool {tool.name} is left out: {_told(error)}")
+            return None
+
+    async def _detail(self, name: str) -> ToolDefinition:
+        """Asks for a definition, once more where its server has only just been started."""
+        try:
+            return (await self._ctx.host.tools.detail(name)).definition
+        except HostUnavailable as error:
+            if error.retry_after_seconds is None:
+                raise
+            await asyncio.sleep(min(error.retry_after_seconds, _PATIENCE_SECONDS))
+        return (await self._ctx.host.tools.detail(name)).definition
 
     async def call(self, calls: Sequence[ToolCall]) -> AsyncGenerator[Result, None]:
         """Calls what a model wants called; yields what is to be shown of it as it happens."""

@@ -10,6 +10,7 @@ An answer is one message, however many rounds of calls it takes: what is said be
 of it.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
 
@@ -78,15 +79,17 @@ class Turn:
         return unseen_images(self._ctx, told.unseen, self._models.current.model_id)
 
     async def _prepare(self, heard: Heard | None) -> TurnPrompt:
-        system = await instructions(self._ctx, self._settings)
-        if heard is not None:
-            self._hits = await self._search.find(self._ctx.text)
-        if self._settings.max_tool_rounds:
-            await self._toolbox.open()
+        """Asks the host for what the question needs, all of it at the same time."""
+        async with asyncio.TaskGroup() as tasks:
+            system = tasks.create_task(instructions(self._ctx, self._settings))
+            hits = tasks.create_task(self._search.find(self._ctx.text if heard else ""))
+            if self._settings.max_tool_rounds:
+                tasks.create_task(self._toolbox.open())
+        self._hits = hits.result()
         return TurnPrompt(
             ctx=self._ctx,
             settings=self._settings,
-            system=system,
+            system=system.result(),
             heard=heard,
             passages=self._search.told(self._hits),
             tools=self._toolbox.definitions,

@@ -1,12 +1,13 @@
 """A real host with the local agent, whose models are served by a torture server."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from local_agent.main import LocalAgent
-from runmesh.admin.v1 import admin_pb2
+from runmesh.admin.v1 import admin_pb2, tools_pb2
 from runmesh.v1 import context_pb2
 
 from host_service.testing import RealHost
@@ -16,6 +17,8 @@ AGENT = "default"
 RUNNER = "plugin:runmesh/local-agent/default"
 PRIMARY = "primary"
 FALLBACK = "fallback"
+# A tool server may take long to start on a machine that does much else.
+_PATIENCE_SECONDS = 50.0
 _CHAT_ABILITIES = (context_pb2.MODEL_ABILITY_TOOL_CALLING,)
 
 
@@ -51,7 +54,20 @@ async def local_agent(
     async with RealHost(LocalAgent()) as host:
         request = admin_pb2.ApplyRequest(models=models, tool_servers=tool_servers, agents=[agent])
         await host.admin.Apply(request, metadata=host.metadata)
+        for each in tool_servers:
+            await _ready(host, each.id)
         yield host
+
+
+async def _ready(host: RealHost, server_id: str) -> None:
+    """Waits until a tool server has told of its tools."""
+    asked = tools_pb2.ListToolServerStatusesRequest(tool_server_id=server_id)
+    async with asyncio.timeout(_PATIENCE_SECONDS):
+        while True:
+            listed = await host.admin.ListToolServerStatuses(asked, metadata=host.metadata)
+            if any(each.tools for each in listed.statuses):
+                return
+            await asyncio.sleep(0.05)
 
 
 def called(name: str, arguments: str, *, call_id: str = "call-1", text: str = "") -> Reply:

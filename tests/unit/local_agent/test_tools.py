@@ -10,7 +10,13 @@ from runmesh.v1 import types_pb2
 from runmesh.v1.context_pb2 import RunContext
 from runmesh.v1.types_pb2 import ChatMessage, ContentPart, ToolCall
 
-from runner_sdk.errors import FieldViolation, InvalidArgument, NotFound, RuntimeFailure
+from runner_sdk.errors import (
+    FieldViolation,
+    HostUnavailable,
+    InvalidArgument,
+    NotFound,
+    RuntimeFailure,
+)
 from runner_sdk.results import assistant_message
 from runner_sdk.testing import StandInHost, tool_call
 from tests.unit.local_agent.agents import CONFIG, PRIMARY, agent, logged, questions, texts
@@ -304,6 +310,32 @@ async def test_large_parameters_are_shown_by_their_beginning() -> None:
     started = outcome.of_kind("tool_call_started")[0]
     assert not started.HasField("parameters_json")
     assert len(started.preview) == 500
+
+
+async def test_tool_whose_server_has_just_started_is_asked_for_once_more() -> None:
+    asked = 0
+
+    def detail(_: api.GetToolDetailRequest) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            return HostUnavailable(
+                method="GetToolDetail",
+                reason="UNAVAILABLE",
+                message="it has not told of its tools yet",
+                retry_after_seconds=0.01,
+            )
+        definition = types_pb2.ToolDefinition(name="late", parameters_schema_json="{}")
+        return api.GetToolDetailResponse(definition=definition, type="mcp")
+
+    async with agent() as host:
+        given = RunContext()
+        given.resources.tools.add(name="late", type="mcp")
+        host.answer("GetToolDetail", detail)
+        host.add_model(PRIMARY, "Hello.")
+        await host.run("hello", config=CONFIG, context=given)
+
+    assert [tool.name for tool in questions(host)[0].tools] == ["late"]
 
 
 async def test_tool_that_cannot_be_described_costs_itself_only() -> None:
