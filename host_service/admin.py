@@ -14,6 +14,7 @@ from host_service.actions.desk import ActionDesk
 from host_service.admin_actions import ActionCalls
 from host_service.admin_attach import AttachCalls
 from host_service.admin_audit import AdminAudit
+from host_service.admin_knowledge import KnowledgeCalls
 from host_service.admin_models import ModelCalls
 from host_service.admin_plugins import PluginCalls
 from host_service.admin_runs import RunCalls
@@ -29,6 +30,7 @@ from host_service.errors import NotFound
 from host_service.host_models import HostModels
 from host_service.identity import new_id
 from host_service.interceptors import Context, EdgeInterceptor, refuse_missing
+from host_service.knowledge.desk import KnowledgeDesk
 from host_service.limits import Limits
 from host_service.model_trials import ModelTrials
 from host_service.pages import PageTokens, descending, page_of
@@ -48,7 +50,9 @@ from stores.secrets import Secrets
 
 
 @refuse_missing
-class AdminServicer(ModelCalls, RunCalls, ActionCalls, AttachCalls, PluginCalls, ToolServerCalls):
+class AdminServicer(
+    ModelCalls, RunCalls, ActionCalls, AttachCalls, PluginCalls, ToolServerCalls, KnowledgeCalls
+):
     """Decodes, does one thing, encodes.
 
     Args:
@@ -71,6 +75,7 @@ class AdminServicer(ModelCalls, RunCalls, ActionCalls, AttachCalls, PluginCalls,
         supervisor: Starts and replaces processes of plugins.
         tool_servers: The tool servers of this host.
         tool_calls: Calls their tools.
+        knowledge: Takes documents in, and searches them.
         edge: Knows how many calls are being served.
         check: Refuses bad requests.
         pages: Makes page tokens.
@@ -102,6 +107,7 @@ class AdminServicer(ModelCalls, RunCalls, ActionCalls, AttachCalls, PluginCalls,
         supervisor: Supervisor,
         tool_servers: ToolServers,
         tool_calls: ToolCalls,
+        knowledge: KnowledgeDesk,
         edge: EdgeInterceptor,
         check: RequestCheck,
         pages: PageTokens,
@@ -129,6 +135,7 @@ class AdminServicer(ModelCalls, RunCalls, ActionCalls, AttachCalls, PluginCalls,
         self._supervisor = supervisor
         self._tool_servers = tool_servers
         self._tool_calls = tool_calls
+        self._knowledge = knowledge
         self._edge = edge
         self._limits = limits
         self._clock = clock

@@ -5,21 +5,26 @@ from __future__ import annotations
 from runmesh.v1 import host_api_pb2
 
 from host_service.authorization.tokens import RunAccess
-from host_service.errors import NotFound, NotImplementedHere
+from host_service.errors import NotFound
+from host_service.knowledge.places import shown_metadata
+from host_service.knowledge.retrieval import Retrieval
 from host_service.pages import PageTokens, page_of
+from stores.knowledge_records import KnowledgeHit
+
+DEFAULT_HITS = 5
 
 
 class Knowledge:
-    """Finds the knowledge bases that a call names among those of the run.
-
-    This host searches none: to search those that the run has is NOT_IMPLEMENTED.
+    """Searches the knowledge bases that a call names among those of the run.
 
     Args:
         pages: Makes page tokens.
+        retrieval: Searches.
     """
 
-    def __init__(self, *, pages: PageTokens) -> None:
+    def __init__(self, *, pages: PageTokens, retrieval: Retrieval) -> None:
         self._pages = pages
+        self._retrieval = retrieval
 
     async def list(
         self, access: RunAccess, request: host_api_pb2.ListKnowledgeBasesRequest
@@ -48,11 +53,34 @@ class Knowledge:
     async def retrieve(
         self, access: RunAccess, request: host_api_pb2.RetrieveKnowledgeRequest
     ) -> host_api_pb2.RetrieveKnowledgeResponse:
-        """Search knowledge bases."""
+        """Search knowledge bases; one that was removed since has nothing to be found."""
+        granted = access.snapshot.knowledge_bases
         for each in request.knowledge_base_ids:
-            if each not in access.snapshot.knowledge_bases:
+            if each not in granted:
                 raise NotFound("knowledge base", each)
-        if not access.snapshot.knowledge_bases:
-            # All that the run was given is none.
-            return host_api_pb2.RetrieveKnowledgeResponse()
-        raise NotImplementedHere("HostAPIService.RetrieveKnowledge")
+        # One that was disabled since stays the run's: its rights are those of its start.
+        found = await self._retrieval.search(
+            request.knowledge_base_ids or sorted(granted),
+            request.query,
+            top_k=request.top_k or DEFAULT_HITS,
+            filters_json=request.filters_json if request.HasField("filters_json") else None,
+        )
+        return host_api_pb2.RetrieveKnowledgeResponse(hits=map(hit_message, found.hits))
+
+
+def hit_message(hit: KnowledgeHit) -> host_api_pb2.KnowledgeHit:
+    """Return a hit as the contract has it."""
+    document, chunk = hit.document, hit.chunk
+    return host_api_pb2.KnowledgeHit(
+        knowledge_base_id=hit.knowledge_base_id,
+        document_id=document.document_id,
+        document_name=document.name or document.document_id,
+        text=chunk.text,
+        score=hit.score,
+        position=chunk.position,
+        metadata_json=shown_metadata(
+            document.metadata_json,
+            mime_type=document.mime_type,
+            kept=chunk.heading,
+        ),
+    )

@@ -22,6 +22,7 @@ from host_service.capabilities.tool_calls import ToolCalls
 from host_service.capabilities.tools import Tools
 from host_service.capabilities.transcript_pages import TranscriptPages
 from host_service.capabilities.uploads import Uploads
+from host_service.knowledge.retrieval import Retrieval
 from host_service.limits import Limits
 from host_service.models.calls import ModelCalls
 from host_service.pages import PageTokens
@@ -58,6 +59,7 @@ def offer(
     desk: ActionDesk,
     models: ModelCalls,
     tool_servers: ToolServers,
+    retrieval: Retrieval,
     telemetry: Telemetry,
     steering_of: Callable[[str], SteeringBox | None],
     clock: Callable[[], datetime],
@@ -73,6 +75,7 @@ def offer(
         desk: Judges and executes actions.
         models: Asks models.
         tool_servers: Offer tools.
+        retrieval: Searches knowledge bases.
         telemetry: Traces.
         steering_of: Returns what waits for an active run; None for any other.
         clock: Tells the time.
@@ -90,7 +93,7 @@ def offer(
             ),
             recorded=RecordedTools(ledger=stores.ledger),
         ),
-        knowledge=Knowledge(pages=pages),
+        knowledge=Knowledge(pages=pages, retrieval=retrieval),
         history=History(transcript=transcript, pages=pages),
         events=Events(log=stores.events, pages=pages, limits=limits),
         artifacts=Artifacts(artifacts=stores.artifacts, uploads=uploads, limits=limits),

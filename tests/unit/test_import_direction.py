@@ -45,9 +45,11 @@ LAYERS: tuple[frozenset[str], ...] = (
             "host_service.admin_audit",
             "host_service.admin_actions",
             "host_service.admin_catalogue",
+            "host_service.admin_knowledge",
             "host_service.admin_models",
             "host_service.admin_plugins",
             "host_service.admin_runs",
+            "host_service.admin_tools",
             "host_service.attach",
             "host_service.caller_files",
             "host_service.caller_transcript",
@@ -76,6 +78,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "host_service.authorization",
             "host_service.catalogue",
             "host_service.environments",
+            "host_service.knowledge",
             "host_service.models",
             "host_service.registry",
             "host_service.runs",
@@ -85,6 +88,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "host_service.explained",
             "host_service.wire",
             "host_service.wire_catalogue",
+            "host_service.wire_knowledge",
         }
     ),
     # The contract's rules, held against its messages: known to whoever takes some in, and knows
@@ -110,6 +114,7 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
     "host_service.authorization": (*_RPC, "host_service.wire"),
     "host_service.catalogue": (*_RPC, "host_service.wire"),
     "host_service.errors": _RPC,
+    "host_service.knowledge": (*_RPC, "host_service.wire"),
     "host_service.limits": _RPC,
     "host_service.models": (*_RPC, "host_service.wire"),
     "host_service.runs": (

@@ -57,10 +57,12 @@ from host_service.interceptors import (
     current_caller,
     refuse_missing,
 )
+from host_service.knowledge.retrieval import Retrieval
+from host_service.knowledge.vectors import Embedding
 from host_service.limits import Limits
+from host_service.logs import LineFormatter
 from host_service.models.calls import ModelCalls
 from host_service.models.endpoints import CatalogueEndpoints
-from host_service.logs import LineFormatter
 from host_service.pages import PageTokens
 from host_service.registry.attachments import Attachments
 from host_service.registry.channel import SERVER_OPTIONS, open_channel
@@ -69,6 +71,7 @@ from host_service.registry.registry import Registry
 from host_service.requests import RequestCheck
 from host_service.status import CODES
 from host_service.telemetry import Telemetry
+from host_service.tools.servers import ToolServers
 from host_service.validation import Validator
 from stores import Stores
 from stores.audit import AuditOutcome, AuditQuery
@@ -177,6 +180,13 @@ async def refusal(call: Awaitable[Any]) -> Refusal:
 
 def everything(stores: Stores) -> Capabilities:
     limits = Limits()
+    telemetry = Telemetry(service_version="1.2", host_id="host")
+    models = ModelCalls(
+        shelf=Shelf,
+        endpoints=CatalogueEndpoints(secrets=stores.secrets),
+        limits=limits,
+        telemetry=telemetry,
+    )
     return offer(
         stores=stores,
         transcript=TranscriptPages(
@@ -195,11 +205,13 @@ def everything(stores: Stores) -> Capabilities:
             host_id="host",
             host_incarnation="start-1",
         ),
-        models=ModelCalls(
-            shelf=Shelf,
-            endpoints=CatalogueEndpoints(secrets=stores.secrets),
-            limits=limits,
-            telemetry=Telemetry(service_version="1.2", host_id="host"),
+        models=models,
+        tool_servers=ToolServers(
+            secrets=stores.secrets, folder=Path("/"), limits=limits, clock=lambda: NOON
+        ),
+        telemetry=telemetry,
+        retrieval=Retrieval(
+            store=stores.knowledge, embedding=Embedding(embedder=models), shelf=Shelf, limits=limits
         ),
         steering_of=lambda _: None,
         clock=lambda: NOON,
@@ -473,9 +485,8 @@ def test_administration_takes_viewers_where_it_only_reads() -> None:
     comments = _comments("admin/v1/admin.proto", r"rpc (\w+)\(")
     for method in _methods(admin_pb2, "AdminService"):
         name = method.rpartition("/")[2]
-        reads = (
-            name.startswith(("Get", "List", "Explain")) and "Needs `operator`" not in comments[name]
-        )
+        is_look = name.startswith(("Get", "List", "Explain", "Count", "Search"))
+        reads = is_look and "Needs `operator`" not in comments[name]
         expected = {Role.VIEWER, Role.OPERATOR} if reads else {Role.OPERATOR}
         assert _allowed(method) == expected, method
 

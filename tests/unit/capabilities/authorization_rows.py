@@ -171,7 +171,6 @@ ROWS: Mapping[str, Row] = {
     ),
     "RetrieveKnowledge": Row(
         fields={"knowledge_base_ids": ["handbook"], "query": "q"},
-        outcome="NOT_IMPLEMENTED",
         resource="handbook",
         lacking={
             "permission": permission("knowledge_bases", "retrieve"),

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -32,6 +33,8 @@ from host_service.catalogue.tool_server import ToolServer
 from host_service.grpc_serving import register_host_api
 from host_service.host_api import HostAPIServicer
 from host_service.interceptors import Authentication, EdgeInterceptor
+from host_service.knowledge.retrieval import Retrieval
+from host_service.knowledge.vectors import Embedding
 from host_service.limits import Limits
 from host_service.models.calls import ModelCalls
 from host_service.models.endpoints import CatalogueEndpoints
@@ -40,6 +43,7 @@ from host_service.runs.asked import asked_by
 from host_service.runs.event import Event
 from host_service.runs.steering import SteeredItem, SteeringBox
 from host_service.telemetry import Telemetry
+from host_service.tools.servers import ToolServers
 from host_service.validation import Validator
 from stores import Stores
 from stores.audit import AuditQuery, AuditRecord
@@ -173,7 +177,7 @@ class World:
             limits=LIMITS,
             telemetry=telemetry,
         )
-        offered = self._capabilities(models)
+        offered = self._capabilities(models, telemetry)
         host_api = HostAPIServicer(gate=gate, capabilities=offered, over=lambda _: offered)
         register_host_api(server, host_api)
         port = server.add_insecure_port("127.0.0.1:0")
@@ -187,7 +191,7 @@ class World:
             await models.close()
             telemetry.close()
 
-    def _capabilities(self, models: ModelCalls) -> Any:
+    def _capabilities(self, models: ModelCalls, telemetry: Telemetry) -> Any:
         return offer(
             stores=self.stores,
             transcript=TranscriptPages(
@@ -210,6 +214,19 @@ class World:
                 host_incarnation="start",
             ),
             models=models,
+            tool_servers=ToolServers(
+                secrets=self.stores.secrets,
+                folder=Path("/"),
+                limits=LIMITS,
+                clock=lambda: datetime.now(UTC),
+            ),
+            telemetry=telemetry,
+            retrieval=Retrieval(
+                store=self.stores.knowledge,
+                embedding=Embedding(embedder=models),
+                shelf=lambda: SHELF,
+                limits=LIMITS,
+            ),
             clock=lambda: datetime.now(UTC),
         )
 
