@@ -15,6 +15,7 @@ from typing import TextIO
 from runmesh.v1 import result_pb2, types_pb2
 
 from host_service.cli.failures import one_line, visible
+from host_service.cli.sources import told_sources
 
 _DIM = "\x1b[2m"
 _PLAIN = "\x1b[0m"
@@ -102,6 +103,8 @@ class AnswerWriter:
         self._show_parts(part for part in message.parts if not part.HasField("text"))
         for artifact in message.artifacts:
             self.remark(_file(artifact))
+        for source in told_sources(message.metadata):
+            self.remark(source)
         self._current = None
         self._output.flush()
 

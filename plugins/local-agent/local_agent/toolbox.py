@@ -143,13 +143,13 @@ class Toolbox:
 
     def _ended(self, call: ToolCall, outcome: Outcome) -> list[Result]:
         self._under_way.pop(call.id, None)
-        preview = outcome.text[:_SHOWN_RESULT]
-        if outcome.error_code:
-            completed = self._ctx.tool_completed(
-                call.id, call.name, error_code=outcome.error_code, error_message=preview
-            )
-        else:
-            completed = self._ctx.tool_completed(call.id, call.name, preview=preview)
+        completed = self._ctx.tool_completed(
+            call.id,
+            call.name,
+            preview=outcome.text[:_SHOWN_RESULT],
+            error_code=outcome.error_code,
+            error_message=outcome.text[:_PREVIEW] if outcome.error_code else "",
+        )
         self.has_shown = self.has_shown or bool(outcome.artifacts)
         return [completed, *map(self._ctx.artifact, outcome.artifacts)]
 

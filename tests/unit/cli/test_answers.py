@@ -156,3 +156,28 @@ def test_files_are_told_by_name_size_and_id() -> None:
     )
     writer.show(result_pb2.RunResult(artifact_created=result_pb2.ArtifactCreated(ref=artifact)))
     assert remarks.getvalue() == "[t.csv, text/csv, 12 bytes: a1]\n"
+
+
+def test_sources_of_an_answer_follow_it_as_remarks() -> None:
+    output, remarks = io.StringIO(), io.StringIO()
+    result = completed("The run's rights [1].")
+    metadata = result.message_completed.message.metadata
+    metadata["sources"] = '[{"document":"a\\u001b.md","position":120,"score":0.9,"base":"docs"}]'
+    metadata["sources.2"] = '[{"document":"b.md"},7]'
+    AnswerWriter(output=output, remarks=remarks, colour=False).show(result)
+
+    assert output.getvalue() == "The run's rights [1].\n"
+    first, second = remarks.getvalue().splitlines()
+    assert first.endswith(".md in docs, from character 120")
+    assert "\x1b" not in first
+    assert second == "[2] b.md"
+
+
+@pytest.mark.parametrize("value", ["", "no JSON", "{}", '"text"', "[1, null]", "[" * 100_000])
+def test_metadata_that_means_something_else_by_sources_is_not_shown(value: str) -> None:
+    output, remarks = io.StringIO(), io.StringIO()
+    result = completed("Hello.")
+    result.message_completed.message.metadata["sources"] = value
+    AnswerWriter(output=output, remarks=remarks, colour=False).show(result)
+
+    assert remarks.getvalue() == ""

@@ -1,0 +1,38 @@
+"""Where an answer comes from, as runners that search knowledge bases note it in its metadata.
+
+`sources` is a JSON list of `{"document", "position", "score", "base"}`, in the order of the numbers
+that the answer names; what did not fit goes on in `sources.2`, `sources.3` and so on.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def told_sources(metadata: Mapping[str, str]) -> list[str]:
+    """Returns a line for each source; of metadata that means something else by the word, none."""
+    return [
+        f"[{number}] {_told(source)}" for number, source in enumerate(_sources(metadata), start=1)
+    ]
+
+
+def _sources(metadata: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+    name, number = "sources", 1
+    while name in metadata:
+        try:
+            listed = json.loads(metadata[name])
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(listed, list):
+            return
+        yield from (each for each in listed if isinstance(each, dict) and each.get("document"))
+        number += 1
+        name = f"sources.{number}"
+
+
+def _told(source: Mapping[str, Any]) -> str:
+    base = source.get("base")
+    kept_in = f" in {base}" if base else ""
+    position = source.get("position")
+    place = f", from character {position}" if isinstance(position, int) else ""
+    return f"{source['document']}{kept_in}{place}"
