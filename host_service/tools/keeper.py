@@ -246,13 +246,10 @@ class ServerKeeper:
         Raises:
             Exception: It could not be connected, or was lost.
         """
-        from anyio import fail_after
-
         from host_service.tools.session import Session
 
         if self.plan.trouble:
             raise ServerFailed(self.plan.trouble)
-        seconds = self._limits.tool_server_start_seconds
         is_addressed = bool(self.plan.server.url)
         async with self._opened() as transport:
             client, session = Session.over(
@@ -260,18 +257,28 @@ class ServerKeeper:
             )
             try:
                 async with client:
-                    with fail_after(seconds):
-                        await session.agree()
-                        listing = await self._list(session)
-                    self._take_session(session, listing)
+                    self._take_session(session, await self._introduced(session))
                     await self._stay(transport, session)
-            except TimeoutError as error:
-                trouble = f"it did not tell its tools in {seconds:g} s"
-                raise ServerFailed(trouble, last_words=transport.last_words()) from error
             except Exception as error:
                 failed = _failure_of(error)
                 failed.last_words = failed.last_words or transport.last_words()
                 raise failed from error
+
+    async def _introduced(self, session: Session) -> Listing:
+        """Agrees on a version, and returns what the server offers.
+
+        Raises:
+            ServerFailed: It did not do so, or not in time.
+        """
+        from anyio import fail_after
+
+        seconds = self._limits.tool_server_start_seconds
+        try:
+            with fail_after(seconds):
+                await session.agree()
+                return await self._list(session)
+        except TimeoutError as error:
+            raise ServerFailed(f"it did not tell its tools in {seconds:g} s") from error
 
     def _opened(self) -> AbstractAsyncContextManager[Transport]:
         return self._addressed() if self.plan.server.url else self._started()
