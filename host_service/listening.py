@@ -101,8 +101,13 @@ def refuse_open(host: str, *, insecure: bool, option: str) -> None:
         )
 
 
-def probe_grpc(address: str, *, insecure: bool) -> None:
+def probe_grpc(address: str, *, insecure: bool, option: str = "--grpc") -> None:
     """Find out whether an address may be listened on, before anything is started for it.
+
+    Args:
+        address: `HOST:PORT`, or `unix:/path`.
+        insecure: Whether others may reach it, because there is TLS or somebody said so.
+        option: What it was given with.
 
     Raises:
         StartupError: As `bind_grpc`.
@@ -110,9 +115,9 @@ def probe_grpc(address: str, *, insecure: bool) -> None:
     if address.startswith("unix:"):
         SocketClaim(_socket_path(address)).release()
         return
-    host, port = split_address(address, "--grpc")
-    refuse_open(host, insecure=insecure, option="--grpc")
-    _listener(host, port, address, "--grpc").close()
+    host, port = split_address(address, option)
+    refuse_open(host, insecure=insecure, option=option)
+    _listener(host, port, address, option).close()
 
 
 def bind_grpc(

@@ -9,15 +9,29 @@ import typer
 
 from host_service.certificates.files import DialFiles
 from host_service.cli.failures import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, CommandError, visible
-from host_service.cli.options import DataOption, data_folder, dial_address, is_loopback
+from host_service.cli.options import (
+    DataOption,
+    data_folder,
+    dial_address,
+    is_loopback,
+    listen_address,
+)
+from host_service.cli.tls_options import (
+    TlsCertOption,
+    TlsClientCaOption,
+    TlsKeyOption,
+    listen_files,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from host_service.conformance import Options, Outcome, Report
+    from host_service.certificates.files import ListenFiles
+    from host_service.conformance import HostListening, Options, Outcome, Report
 
 _COLOURS = {"ok": typer.colors.GREEN, "failed": typer.colors.RED, "skipped": typer.colors.YELLOW}
 _NAME_WIDTH = 28
+_ALL_ADDRESSES = frozenset({"0.0.0.0", "::"})  # noqa: S104 - refused, not listened on
 
 
 def add_to(application: typer.Typer) -> None:
@@ -110,6 +124,19 @@ def conformance(
         typer.Option(metavar="FILE", help="The certificate to show to a runner that asks for one."),
     ] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
+    host_api_listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            parser=listen_address,
+            help="Where the runner calls the kit, and the port after it; 0: any two free ones."
+            "  [default: on loopback]",
+            show_default=False,
+        ),
+    ] = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_client_ca: TlsClientCaOption = None,
     data: DataOption = None,
 ) -> int:
     """Play the host against a runner, and say what is wrong.
@@ -129,6 +156,9 @@ def conformance(
         only=tuple(only or ()),
         skip=tuple(skip or ()),
         tls=_tls(ca, cert, key),
+        listening=_listening(
+            host_api_listen, listen_files(tls_cert, tls_key, tls_client_ca), insecure=insecure
+        ),
     )
     _check_names(options)
     if list_checks:
@@ -154,6 +184,33 @@ def conformance(
     else:
         _print_summary(report)
     return EXIT_DONE if report.passed else EXIT_FAILED
+
+
+def _listening(
+    address: str | None, tls: "ListenFiles | None", *, insecure: bool
+) -> "HostListening":
+    """Where the kit's hosts listen, under the rules of any host."""
+    from host_service.conformance import HostListening
+    from host_service.errors import StartupError
+    from host_service.listening import probe_grpc, split_address
+
+    option = "--host-api-listen"
+    if address is None:
+        return HostListening()
+    if address.startswith("unix:"):
+        raise CommandError(f"{option} takes HOST:PORT", exit_status=EXIT_USAGE)
+    try:
+        host, port = split_address(address, option)
+        if host in _ALL_ADDRESSES:
+            raise CommandError(
+                f"{option} {host} is no address that a runner could be told",
+                "name the address of this machine that the runner reaches",
+                exit_status=EXIT_USAGE,
+            )
+        probe_grpc(address, insecure=insecure or tls is not None, option=option)
+    except StartupError as error:
+        raise CommandError(error.message, error.advice, exit_status=EXIT_USAGE) from error
+    return HostListening(host=host, port=port, tls=tls)
 
 
 def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> DialFiles | None:

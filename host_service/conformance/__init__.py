@@ -20,12 +20,13 @@ from host_service.conformance.kit import (
     check_attached_plugin,
     check_plugin,
 )
-from host_service.conformance.options import Options, Patience
+from host_service.conformance.options import HostListening, Options, Patience
 from host_service.conformance.report import Outcome, Report, Verdict
 from host_service.conformance.session import Unreachable
 
 __all__ = [
     "CHECKS",
+    "HostListening",
     "Options",
     "Outcome",
     "Patience",

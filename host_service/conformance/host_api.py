@@ -23,6 +23,8 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 from runmesh.v1 import host_api_pb2, types_pb2
 
+from host_service.certificates.files import ListenFiles
+from host_service.certificates.serving import ServerCertificates
 from host_service.registry.channel import SERVER_OPTIONS
 
 #: The one model that runs are given.
@@ -103,10 +105,27 @@ class KitHost:
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         self._server.add_generic_rpc_handlers((_Handlers(self),))
 
-    async def start(self, address: str) -> None:
-        """Serves at a gRPC address; of `127.0.0.1:0` the port is chosen by the system."""
-        port = self._server.add_insecure_port(address)
-        self.address = address if address.startswith("unix:") else f"127.0.0.1:{port}"
+    async def start(self, address: str, tls: ListenFiles | None = None) -> None:
+        """Serves at a gRPC address; of `127.0.0.1:0` the port is chosen by the system.
+
+        Args:
+            address: `HOST:PORT`, or `unix:/path`, where there is never TLS.
+            tls: What it shows; None: it has no TLS.
+
+        Raises:
+            CertificateUnusable: It cannot be shown.
+            RuntimeError: Somebody else listens there.
+        """
+        if address.startswith("unix:"):
+            self._server.add_insecure_port(address)
+            self.address = address
+        else:
+            if tls is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                credentials = ServerCertificates(tls).grpc_credentials()
+                port = self._server.add_secure_port(address, credentials)
+            self.address = f"{address.rpartition(':')[0]}:{port}"
         await self._server.start()
 
     async def close(self) -> None:

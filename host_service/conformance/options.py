@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from host_service.certificates.files import DialFiles
+from host_service.certificates.files import DialFiles, ListenFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,31 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostListening:
+    """Where the kit's two hosts listen for calls of a runner.
+
+    Attributes:
+        host: An address of this machine, or a name of one, which the runner is told.
+        port: Of the first; the second has the next one. 0: each has any free one.
+        tls: What they show; None: they have no TLS.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    tls: ListenFiles | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has chosen anything."""
+        return self == HostListening()
+
+    def address(self, number: int) -> str:
+        """Where one of them listens, 0 or 1."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{shown}:{self.port + number if self.port else 0}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What the kit is told beside where the runner is.
 
@@ -50,6 +75,7 @@ class Options:
         skip: The same for checks to leave out.
         patience: How long to wait.
         tls: What connections to its address trust and show; None: they are not encrypted.
+        listening: Where it calls the kit.
     """
 
     expected_plugin: str = ""
@@ -61,6 +87,7 @@ class Options:
     skip: tuple[str, ...] = ()
     patience: Patience = field(default_factory=Patience)
     tls: DialFiles | None = None
+    listening: HostListening = field(default_factory=HostListening)
 
     def wants(self, name: str) -> bool:
         """Whether the check of this name is to be made."""

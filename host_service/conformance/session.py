@@ -184,13 +184,16 @@ class Session:
 
     async def _serve_hosts(self) -> None:
         first, second = self.hosts
-        await first.start("127.0.0.1:0")
-        if self.address.startswith("unix:") or self.process is not None:
+        chosen = self.options.listening
+        await first.start(chosen.address(0), chosen.tls)
+        if not chosen.is_default:
+            await second.start(chosen.address(1), chosen.tls)
+        elif self.address.startswith("unix:") or self.process is not None:
             self._sockets = SocketFolder.create()
             await second.start(f"unix:{self._sockets.new_path()}")
         else:
             # A runner behind a port may be in another place, where files of this one are not.
-            await second.start("127.0.0.1:0")
+            await second.start(chosen.address(1))
 
     async def _connect(self, timeout_seconds: float) -> None:
         channel = self.new_channel()

@@ -149,6 +149,8 @@ def test_nobody_at_the_address_is_exit_status_2(runmesh: CommandLine) -> None:
         (("127.0.0.1:1", "--slow-config", "{"), "'{' is not JSON"),
         (("10.0.0.1:7443",), "10.0.0.1:7443 is another machine, and would be dialled without TLS"),
         (("--plugin", "/nowhere"), "/nowhere"),
+        (("127.0.0.1:1", "--host-api-listen", "0.0.0.0:0"), "no address that a runner could be"),
+        (("127.0.0.1:1", "--host-api-listen", "unix:/tmp/x"), "takes HOST:PORT"),
     ],
 )
 def test_wrong_usage_is_exit_status_2_and_one_line(
