@@ -101,7 +101,8 @@ class Memory:
             self._pulled = await self._load()
         fixed = messages_tokens(system) + tools_tokens(tools)
         left = self._budget.prompt - fixed
-        fitted = fit_turn(turn, left - min(self._wanted(self._pulled), max(0, left) // 4))
+        # Half is the turn's in any case; more of it where the history leaves room.
+        fitted = fit_turn(turn, left - min(self._wanted(self._pulled), max(0, left) // 2))
         left -= messages_tokens(fitted)
         if left < 0:
             raise self._too_large(system, tools)
