@@ -72,14 +72,15 @@ def doctor(
     """Look at all that a host needs, and say what to do.
 
     The data folder, the host, the database, the bytes of artifacts, the secret key, clocks,
-    plugins and their environments, certificates, sockets, limits and ports. Nothing is changed, and
-    a host may run meanwhile. Exit 1 on a problem.
+    plugins and their environments, models, certificates, sockets, limits and ports. Nothing is
+    changed, no model is called, and a host may run meanwhile. Exit 1 on a problem.
     """
     from host_service.cli import (
         certificate_checks,
         content_checks,
         environment_checks,
         machine_checks,
+        model_checks,
     )
 
     folder = data_folder(data)
@@ -94,6 +95,7 @@ def doctor(
             )
         yield from content_checks.check_plugins(folder, plugins or ())
         yield from environment_checks.check_environments(folder, plugins or ())
+        yield from model_checks.check_models(folder, _running_on(folder))
         yield from certificate_checks.check_certificates(folder, files, _running_on(folder))
         yield from machine_checks.check_sockets()
         yield from machine_checks.check_limits(_running_on(folder))

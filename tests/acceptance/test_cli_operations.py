@@ -154,7 +154,7 @@ def test_doctor_finds_nothing_wrong_beside_a_host_and_alone(
     assert [one for one in beside.json() if one["level"] == "problem"] == []
     assert beside.status == 0
     areas = {"data folder", "host", "database", "clocks", "secret key", "blobs", "plugins"}
-    assert areas | {"sockets"} == {one["area"] for one in beside.json()}
+    assert areas | {"models", "limits", "sockets"} == {one["area"] for one in beside.json()}
     alone = used("doctor", "--json", "--grpc", "127.0.0.1:0", "--http", "off")
     assert alone.status == 0
     assert levels(alone.json(), "ports") == {"ok"}
