@@ -1,7 +1,7 @@
 """Sweeping postings of dropped chunks out of blocks, some hundred terms at a time.
 
-A block is swept when half of what was put into it is garbage, so that an index is at most twice as
-large as it has to be, and each posting is written at most twice. A full block of which nothing is
+A block is swept when half of what was ever put into it is garbage, so that less than half of what a
+block has room for is, and each posting is written at most twice. A full block of which nothing is
 left goes whole.
 """
 
@@ -50,7 +50,8 @@ class Sweep:
 
     Attributes:
         block: Its number.
-        places: Whether a place was free or had a dropped chunk when it began.
+        places: Whether a place had a dropped chunk when it began. One that was free is not among
+            them: whatever comes there meanwhile stays.
         dropped: How many places had been taken and dropped then.
         after: The last term that was swept; `None` before the first.
     """
@@ -105,6 +106,7 @@ def begin_sweep(connection: Connection, number: int) -> Sweep | None:
         return None
     block = Block(connection, number)
     gone = np.frombuffer(bytes(block.lengths), "<u4") == 0
+    gone[block.used :] = False
     return Sweep(number, gone.tobytes(), _dropped(block))
 
 
