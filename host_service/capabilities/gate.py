@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -36,6 +37,18 @@ Response = TypeVar("Response")
 
 # A failure is the host's; everything else that a call can end with is a refusal.
 _FAILURES = frozenset({"UNAVAILABLE", "RUNTIME_ERROR"})
+_TOOL_FAILED = "TOOL_FAILED"
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of a call that is being served.
+
+    Attributes:
+        failure: Why what it called has failed, although it is answered; empty: it has not.
+    """
+
+    failure: str = ""
 
 
 class Gate:
@@ -66,10 +79,14 @@ class Gate:
         Raises:
             HostError: It is refused, or failed.
         """
-        with self._watched(rpc, access, request):
+        with self._watched(rpc, access, request) as seen:
             self._check(NEEDS[rpc], access, request)
             await access.until_accepted()
-            return await work(access, request)
+            response = await work(access, request)
+            if getattr(response, "is_error", False):
+                # The call was answered, and what was called has failed.
+                seen.failure = _TOOL_FAILED
+            return response
 
     async def stream(
         self,
@@ -152,16 +169,18 @@ class Gate:
             raise access.ended
 
     @contextmanager
-    def _watched(self, rpc: str, access: RunAccess, request: Message | None) -> Iterator[None]:
+    def _watched(self, rpc: str, access: RunAccess, request: Message | None) -> Iterator[_Seen]:
         """Let a call end with its run, and write down how it ended."""
+        seen = _Seen()
         began, at = time.monotonic(), self._clock()
         task: asyncio.Task[Any] | None = asyncio.current_task()
         outcome, reason = AuditOutcome.FAILED, "RUNTIME_ERROR"
         if task is not None:
             access.calls.add(task)
         try:
-            yield
-            outcome, reason = AuditOutcome.DONE, ""
+            yield seen
+            outcome = AuditOutcome.FAILED if seen.failure else AuditOutcome.DONE
+            reason = seen.failure
         except HostError as error:
             outcome, reason = _outcome(error), error.reason
             raise

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from host_service.supervisor import guardian
@@ -49,6 +49,7 @@ class Launch:
         environment: All of its environment.
         limits: What it may use.
         marker: The variable of its environment that no other start has the value of.
+        hidden: What is blotted out of all that it prints.
         is_spoken_to: Whether the host writes to its stdin, and what it prints to stdout is an
             answer: no log gets it.
         cgroups: Where it gets a group that holds its limits; None: they are held without.
@@ -60,6 +61,7 @@ class Launch:
     environment: Mapping[str, str]
     limits: Limits
     marker: str = "RUNMESH_LISTEN"
+    hidden: tuple[str, ...] = field(default=(), repr=False)
     is_spoken_to: bool = False
     cgroups: DelegatedCgroup | None = None
 
@@ -117,7 +119,9 @@ class Child:
         self._launch = launch
         self._pipes = pipes
         self._outputs = {
-            name: OutputStream(plugin_id=launch.plugin_id, name=name, budget=budget)
+            name: OutputStream(
+                plugin_id=launch.plugin_id, name=name, budget=budget, hidden=launch.hidden
+            )
             for name in ("stdout", "stderr")
         }
         self.stdin, self.stdout = pipes.stdin, pipes.stdout

@@ -19,6 +19,7 @@ LINE_LIMIT_BYTES = 4096
 TAIL_LINES = 40
 TAIL_BYTES = 8192
 
+_BLOT = b"***"
 _LINES_AT_ONCE = 200
 _LINES_A_SECOND = 50.0
 _TELL_SECONDS = 1.0
@@ -91,9 +92,13 @@ class OutputStream:
         plugin_id: Named in every line of the log.
         name: `stdout` or `stderr`.
         budget: Shared by the streams of a process.
+        hidden: What is blotted out wherever it is printed.
     """
 
-    def __init__(self, *, plugin_id: str, name: str, budget: LineBudget) -> None:
+    def __init__(
+        self, *, plugin_id: str, name: str, budget: LineBudget, hidden: tuple[str, ...] = ()
+    ) -> None:
+        self._hidden = tuple(each.encode() for each in hidden)
         self._facts = {"plugin_id": plugin_id, "stream": name}
         self._plugin_id = plugin_id
         self._budget = budget
@@ -106,6 +111,8 @@ class OutputStream:
     def feed(self, data: bytes, *, now: float) -> None:
         """Takes what was read."""
         data = self._begun + data
+        for each in self._hidden:
+            data = data.replace(each, _BLOT)
         ended = data.count(b"\n")
         logged_count = self._budget.take(ended, now=now)
         *logged, rest = data.split(b"\n", logged_count)

@@ -71,6 +71,7 @@ class Plan:
             },
             limits=ProcessLimits(),
             marker=_MARKER,
+            hidden=tuple(self._worth_hiding()),
             is_spoken_to=True,
         )
 

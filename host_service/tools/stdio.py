@@ -147,7 +147,9 @@ async def started(
         child = await Child.start(launch, budget=budget)
     except PluginFailed as error:
         raise ServerFailed(str(error)) from error
-    noise = OutputStream(plugin_id=launch.plugin_id, name="stdout", budget=budget)
+    noise = OutputStream(
+        plugin_id=launch.plugin_id, name="stdout", budget=budget, hidden=launch.hidden
+    )
     spoken = Spoken(child, noise, message_bytes=message_bytes)
     reading = asyncio.create_task(spoken.read(), name=f"read {launch.plugin_id}")
     writing = asyncio.create_task(spoken.write(), name=f"write {launch.plugin_id}")

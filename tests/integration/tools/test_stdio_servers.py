@@ -285,7 +285,10 @@ async def test_change_of_one_server_leaves_the_others_alone(kept: Kept, note: Pa
     assert (await kept.call("count")).structured_content == {"result": 2}
 
 
-async def test_changed_secret_starts_its_server_anew_and_is_shown_nowhere(kept: Kept) -> None:
+async def test_changed_secret_starts_its_server_anew_and_is_shown_nowhere(
+    kept: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
     secret = "a-secret-value-0123456789"
     server = raw({"says": "the token is", "exit": 1}, env=("TOKEN",))
     await kept.have(server)
@@ -295,6 +298,8 @@ async def test_changed_secret_starts_its_server_anew_and_is_shown_nowhere(kept: 
     status = await kept.until("s", lambda status: "the token is" in status.last_words)
     assert secret not in status.last_words
     assert secret not in repr(status)
+    assert "the token is" in caplog.text
+    assert secret not in caplog.text
 
 
 async def test_environment_has_little_of_the_hosts(
