@@ -51,9 +51,9 @@ class KnowledgeCalls(admin_pb2_grpc.AdminServiceServicer):
     _audit: AdminAudit
     _limits: Limits
 
-    async def AddDocument(
+    async def AddDocument(  # type: ignore[override]  # written to the context, as the edge needs it
         self, requests: AsyncIterator[knowledge_pb2.AddDocumentRequest], context: Context
-    ) -> AsyncIterator[knowledge_pb2.AddDocumentResponse]:
+    ) -> None:
         """Take a document in."""
         info = await self._info(requests)
         base = self._base(info.knowledge_base_id)
@@ -62,12 +62,15 @@ class KnowledgeCalls(admin_pb2_grpc.AdminServiceServicer):
         with self._audit.watched("AddDocument", named):
             async with ingest.turns:
                 content = await self._content(requests)
-                yield knowledge_pb2.AddDocumentResponse(
-                    step=knowledge_pb2.DOCUMENT_STEP_RECEIVED, done=len(content), total=len(content)
+                size = len(content)
+                await context.write(
+                    knowledge_pb2.AddDocumentResponse(
+                        step=knowledge_pb2.DOCUMENT_STEP_RECEIVED, done=size, total=size
+                    )
                 )
                 async with aclosing(ingest.add(base, _incoming(info, content))) as steps:
                     async for progress in steps:
-                        yield wire_knowledge.progress_message(progress)
+                        await context.write(wire_knowledge.progress_message(progress))
 
     async def ListDocuments(
         self, request: knowledge_pb2.ListDocumentsRequest, context: Context
@@ -105,9 +108,9 @@ class KnowledgeCalls(admin_pb2_grpc.AdminServiceServicer):
         counts = await self._knowledge.store.counts(base.id, base.embedding_model or None)
         return wire_knowledge.counts_message(counts, has_model=bool(base.embedding_model))
 
-    async def EmbedDocuments(
+    async def EmbedDocuments(  # type: ignore[override]  # written to the context, as the edge needs it
         self, request: knowledge_pb2.EmbedDocumentsRequest, context: Context
-    ) -> AsyncIterator[knowledge_pb2.EmbedDocumentsResponse]:
+    ) -> None:
         """Have missing vectors made."""
         self._check.require(request)
         base = self._base(request.knowledge_base_id)
@@ -117,7 +120,9 @@ class KnowledgeCalls(admin_pb2_grpc.AdminServiceServicer):
         with self._audit.watched("EmbedDocuments", f"knowledge base {base.id}"):
             async with aclosing(self._knowledge.missing.fill(base)) as steps:
                 async for made in steps:
-                    yield knowledge_pb2.EmbedDocumentsResponse(done=made.done, total=made.total)
+                    await context.write(
+                        knowledge_pb2.EmbedDocumentsResponse(done=made.done, total=made.total)
+                    )
 
     async def SearchKnowledge(
         self, request: knowledge_pb2.SearchKnowledgeRequest, context: Context
