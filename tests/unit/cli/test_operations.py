@@ -11,6 +11,8 @@ from host_service.cli import content_checks, machine_checks
 from host_service.cli.database import blobs_of, url_of
 from host_service.cli.findings import Level
 from host_service.cli.transfer import _Progress
+from host_service.supervisor.cgroups import look
+from host_service.supervisor.errors import CgroupUnusable
 from stores.inspected import BlobsReport, DatabaseReport
 from stores.secret_keys import new_secret_key
 
@@ -159,3 +161,15 @@ def test_folder_that_is_too_long_for_sockets_is_not_taken(
     assert found.level is Level.OK
     assert str(long) not in found.told
     assert list(long.iterdir()) == []
+
+
+def test_limits_are_told_with_who_holds_them() -> None:
+    (found,) = machine_checks.check_limits(None)
+    assert (found.area, found.level, found.advice) == ("limits", Level.OK, "")
+    try:
+        base = look()
+    except CgroupUnusable as reason:
+        told = "a host started here would look after the memory of plugins itself"
+        assert found.told == f"{told}: {reason}"
+    else:
+        assert found.told.startswith(f"the kernel would hold those of plugins in {base}: ")
