@@ -96,7 +96,8 @@ class HostCallError(SdkError):
         method: The call, such as `GetState`.
         reason: The contract's reason, such as `NOT_FOUND`. Decide by it, never by the message.
         message: What the host says about it, for people.
-        metadata: Facts that help: `run_id`, `resource`, `size`, `limit`, ...
+        metadata: Facts that help: `run_id`, `resource`, `size`, `limit`, ... Of a failure of a
+            model's provider: `model_id`, `model_error`, `provider_status`, `provider_message`.
         violations: The fields that break rules, where that is the reason.
         retry_after_seconds: When it is worth trying again; None where the host did not say.
         retryable: Whether the same call may succeed later in this run.

@@ -113,8 +113,14 @@ class Models:
             timeout_seconds: How long it may take, where that is less than the run may.
 
         Raises:
-            NotFound: The run was not given the model.
-            HostUnavailable: The provider is away.
+            NotFound: The run was not given the model, or may not see an artifact of the messages.
+            InvalidArgument: The model cannot take the messages or arguments, or its provider
+                refuses them. `metadata["model_error"]` says how: `context_too_long` where fewer
+                messages may do, `content_filter` or `refused`.
+            RateLimited: The provider wants fewer calls.
+            HostUnavailable: The provider is away, silent, or broke off.
+            RuntimeFailure: The provider refuses the key, is not paid, does not know the model, or
+                sends what is no answer: an operator's matter.
         """
         request = make(
             api.InvokeModelRequest,
@@ -155,6 +161,10 @@ class Models:
             tool_choice: Whether it must call one.
             extra_args: Further arguments of the provider.
             timeout_seconds: How long the whole answer may take.
+
+        Raises:
+            HostCallError: As for `invoke`. Pieces that came before are valid; where there were
+                any, `metadata["answer_begun"]` is `true`.
         """
         request = make(
             api.StreamModelRequest,

@@ -147,10 +147,15 @@ class InvokeModelRequest(_message.Message):
     tool_choice: _builtins.str
     """Optional. `auto`, `none`, `required`, or a tool's name. Empty: `auto` where there are tools. Up to 255 bytes."""
     extra_args_json: _builtins.str
-    """Optional. Further arguments of the provider, a JSON object, such as `{"temperature": 0.2}`."""
+    """Optional. Further arguments of the provider, a JSON object, such as `{"temperature": 0.2}`. They win over the model's
+    options; `model`, `messages`, `stream`, `tools`, `tool_choice`, `functions`, `function_call` and `n` are not among them.
+    """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ChatMessage]:
-        """Required. The messages, in order. At least one."""
+        """Required. The messages, in order. At least one. A user's message may have pictures where the model has the ability
+        MODEL_ABILITY_VISION: artifacts, inline bytes or URLs of a media type `image/...`; all other parts are text. Reasoning text
+        and artifacts beside the parts are not sent.
+        """
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ToolDefinition]:
@@ -225,10 +230,10 @@ class StreamModelRequest(_message.Message):
     tool_choice: _builtins.str
     """Optional. As in InvokeModelRequest. Up to 255 bytes."""
     extra_args_json: _builtins.str
-    """Optional. Further arguments of the provider, a JSON object."""
+    """Optional. Further arguments of the provider, a JSON object, as in InvokeModelRequest."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ChatMessage]:
-        """Required. The messages, in order. At least one."""
+        """Required. As in InvokeModelRequest. At least one."""
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ToolDefinition]:

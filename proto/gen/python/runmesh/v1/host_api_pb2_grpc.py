@@ -182,8 +182,21 @@ class HostAPIServiceServicer:
     """
 
     def InvokeModel(self, request, context):
-        """Asks a model once and waits for the whole answer. Repeating asks, and costs, again. Needs models: invoke.
-        Errors: NOT_FOUND for a model that the run was not given.
+        """Asks a model once and waits for the whole answer. Repeating asks, and costs, again; the host itself does so only while
+        nothing of an answer has come, and only where the provider was away or asked for it. Needs models: invoke, and to send
+        artifacts, artifacts: read.
+        Errors: NOT_FOUND for a model that the run was not given, or an artifact that is not this run's to see; INVALID_ARGUMENT
+        for a part that the model cannot take; PAYLOAD_TOO_LARGE for a picture over 20 MiB, or a request over 64 MiB; OVERLOADED
+        when too many calls wait for the model.
+        When the model's provider fails, the error's metadata has `model_id`; `provider_status` (its HTTP status) and
+        `provider_message` (the beginning of what it says) where it answered; `answer_begun` (`true`) when something of the answer
+        had come; and `model_error`:
+        - `rate_limited` (RATE_LIMITED): with RetryInfo where the provider says when to try again.
+        - `unavailable`, `timeout`, `cut` (UNAVAILABLE): the provider is away, sends nothing, or the answer broke off.
+        - `context_too_long` (INVALID_ARGUMENT): the messages do not fit the model's context window; fewer may.
+        - `content_filter`, `refused` (INVALID_ARGUMENT): the provider refuses the content, or the request.
+        - `authentication`, `quota`, `not_found` (RUNTIME_ERROR): the key, the account, or the model's name: an operator's matter.
+        - `bad_answer` (RUNTIME_ERROR): what came is no answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -191,8 +204,8 @@ class HostAPIServiceServicer:
 
     def StreamModel(self, request, context):
         """Asks a model and streams the answer. Repeating asks, and costs, again. Needs models: stream. An error in the middle ends
-        the stream with a status; what came before it is valid.
-        Errors: NOT_FOUND for a model that the run was not given.
+        the stream with a status; what came before it is valid. Ending the call ends the provider's work.
+        Errors: as InvokeModel.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -200,7 +213,7 @@ class HostAPIServiceServicer:
 
     def RerankDocuments(self, request, context):
         """Orders documents by their relevance to a query. May be repeated. Needs models: rerank.
-        Errors: NOT_FOUND for a model that the run was not given.
+        Errors: NOT_FOUND for a model that the run was not given; those of the provider as in InvokeModel.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -208,7 +221,8 @@ class HostAPIServiceServicer:
 
     def EmbedTexts(self, request, context):
         """Turns texts into vectors. May be repeated. Needs models: embed.
-        Errors: NOT_FOUND for a model that the run was not given.
+        Errors: NOT_FOUND for a model that the run was not given; PAYLOAD_TOO_LARGE for vectors that do not go into one message:
+        send fewer texts; those of the provider as in InvokeModel.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -25,21 +25,35 @@ class HostAPIServiceStub:
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     InvokeModel: _aio.UnaryUnaryMultiCallable[_host_api_pb2.InvokeModelRequest, _host_api_pb2.InvokeModelResponse]
-    """Asks a model once and waits for the whole answer. Repeating asks, and costs, again. Needs models: invoke.
-    Errors: NOT_FOUND for a model that the run was not given.
+    """Asks a model once and waits for the whole answer. Repeating asks, and costs, again; the host itself does so only while
+    nothing of an answer has come, and only where the provider was away or asked for it. Needs models: invoke, and to send
+    artifacts, artifacts: read.
+    Errors: NOT_FOUND for a model that the run was not given, or an artifact that is not this run's to see; INVALID_ARGUMENT
+    for a part that the model cannot take; PAYLOAD_TOO_LARGE for a picture over 20 MiB, or a request over 64 MiB; OVERLOADED
+    when too many calls wait for the model.
+    When the model's provider fails, the error's metadata has `model_id`; `provider_status` (its HTTP status) and
+    `provider_message` (the beginning of what it says) where it answered; `answer_begun` (`true`) when something of the answer
+    had come; and `model_error`:
+      - `rate_limited` (RATE_LIMITED): with RetryInfo where the provider says when to try again.
+      - `unavailable`, `timeout`, `cut` (UNAVAILABLE): the provider is away, sends nothing, or the answer broke off.
+      - `context_too_long` (INVALID_ARGUMENT): the messages do not fit the model's context window; fewer may.
+      - `content_filter`, `refused` (INVALID_ARGUMENT): the provider refuses the content, or the request.
+      - `authentication`, `quota`, `not_found` (RUNTIME_ERROR): the key, the account, or the model's name: an operator's matter.
+      - `bad_answer` (RUNTIME_ERROR): what came is no answer.
     """
     StreamModel: _aio.UnaryStreamMultiCallable[_host_api_pb2.StreamModelRequest, _host_api_pb2.StreamModelResponse]
     """Asks a model and streams the answer. Repeating asks, and costs, again. Needs models: stream. An error in the middle ends
-    the stream with a status; what came before it is valid.
-    Errors: NOT_FOUND for a model that the run was not given.
+    the stream with a status; what came before it is valid. Ending the call ends the provider's work.
+    Errors: as InvokeModel.
     """
     RerankDocuments: _aio.UnaryUnaryMultiCallable[_host_api_pb2.RerankDocumentsRequest, _host_api_pb2.RerankDocumentsResponse]
     """Orders documents by their relevance to a query. May be repeated. Needs models: rerank.
-    Errors: NOT_FOUND for a model that the run was not given.
+    Errors: NOT_FOUND for a model that the run was not given; those of the provider as in InvokeModel.
     """
     EmbedTexts: _aio.UnaryUnaryMultiCallable[_host_api_pb2.EmbedTextsRequest, _host_api_pb2.EmbedTextsResponse]
     """Turns texts into vectors. May be repeated. Needs models: embed.
-    Errors: NOT_FOUND for a model that the run was not given.
+    Errors: NOT_FOUND for a model that the run was not given; PAYLOAD_TOO_LARGE for vectors that do not go into one message:
+    send fewer texts; those of the provider as in InvokeModel.
     """
     GetToolDetail: _aio.UnaryUnaryMultiCallable[_host_api_pb2.GetToolDetailRequest, _host_api_pb2.GetToolDetailResponse]
     """Describes one tool, with the schema of its parameters. May be repeated. Needs tools: detail, and `tool_calling`.
@@ -146,8 +160,21 @@ class HostAPIServiceServicer:
         request: _host_api_pb2.InvokeModelRequest,
         context: _aio.ServicerContext[_host_api_pb2.InvokeModelRequest, _abc.Awaitable[_host_api_pb2.InvokeModelResponse]],
     ) -> _abc.Awaitable[_host_api_pb2.InvokeModelResponse]:
-        """Asks a model once and waits for the whole answer. Repeating asks, and costs, again. Needs models: invoke.
-        Errors: NOT_FOUND for a model that the run was not given.
+        """Asks a model once and waits for the whole answer. Repeating asks, and costs, again; the host itself does so only while
+        nothing of an answer has come, and only where the provider was away or asked for it. Needs models: invoke, and to send
+        artifacts, artifacts: read.
+        Errors: NOT_FOUND for a model that the run was not given, or an artifact that is not this run's to see; INVALID_ARGUMENT
+        for a part that the model cannot take; PAYLOAD_TOO_LARGE for a picture over 20 MiB, or a request over 64 MiB; OVERLOADED
+        when too many calls wait for the model.
+        When the model's provider fails, the error's metadata has `model_id`; `provider_status` (its HTTP status) and
+        `provider_message` (the beginning of what it says) where it answered; `answer_begun` (`true`) when something of the answer
+        had come; and `model_error`:
+          - `rate_limited` (RATE_LIMITED): with RetryInfo where the provider says when to try again.
+          - `unavailable`, `timeout`, `cut` (UNAVAILABLE): the provider is away, sends nothing, or the answer broke off.
+          - `context_too_long` (INVALID_ARGUMENT): the messages do not fit the model's context window; fewer may.
+          - `content_filter`, `refused` (INVALID_ARGUMENT): the provider refuses the content, or the request.
+          - `authentication`, `quota`, `not_found` (RUNTIME_ERROR): the key, the account, or the model's name: an operator's matter.
+          - `bad_answer` (RUNTIME_ERROR): what came is no answer.
         """
 
     def StreamModel(
@@ -156,8 +183,8 @@ class HostAPIServiceServicer:
         context: _aio.ServicerContext[_host_api_pb2.StreamModelRequest, _abc.AsyncIterator[_host_api_pb2.StreamModelResponse]],
     ) -> _abc.AsyncIterator[_host_api_pb2.StreamModelResponse]:
         """Asks a model and streams the answer. Repeating asks, and costs, again. Needs models: stream. An error in the middle ends
-        the stream with a status; what came before it is valid.
-        Errors: NOT_FOUND for a model that the run was not given.
+        the stream with a status; what came before it is valid. Ending the call ends the provider's work.
+        Errors: as InvokeModel.
         """
 
     def RerankDocuments(
@@ -166,7 +193,7 @@ class HostAPIServiceServicer:
         context: _aio.ServicerContext[_host_api_pb2.RerankDocumentsRequest, _abc.Awaitable[_host_api_pb2.RerankDocumentsResponse]],
     ) -> _abc.Awaitable[_host_api_pb2.RerankDocumentsResponse]:
         """Orders documents by their relevance to a query. May be repeated. Needs models: rerank.
-        Errors: NOT_FOUND for a model that the run was not given.
+        Errors: NOT_FOUND for a model that the run was not given; those of the provider as in InvokeModel.
         """
 
     def EmbedTexts(
@@ -175,7 +202,8 @@ class HostAPIServiceServicer:
         context: _aio.ServicerContext[_host_api_pb2.EmbedTextsRequest, _abc.Awaitable[_host_api_pb2.EmbedTextsResponse]],
     ) -> _abc.Awaitable[_host_api_pb2.EmbedTextsResponse]:
         """Turns texts into vectors. May be repeated. Needs models: embed.
-        Errors: NOT_FOUND for a model that the run was not given.
+        Errors: NOT_FOUND for a model that the run was not given; PAYLOAD_TOO_LARGE for vectors that do not go into one message:
+        send fewer texts; those of the provider as in InvokeModel.
         """
 
     def GetToolDetail(
