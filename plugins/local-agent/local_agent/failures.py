@@ -6,6 +6,7 @@ from runner_sdk import HostCallError, RunFailure
 
 NO_MODEL = "local-agent.no_model"
 MODEL_FAILED = "local-agent.model_failed"
+HOST_FAILED = "local-agent.host_failed"
 
 Failed = tuple[str, HostCallError]
 """A model's id, and why it did not answer."""
@@ -42,6 +43,16 @@ def model_failed(failed: Sequence[Failed], *, said_something: bool) -> RunFailur
     if error.retry_after_seconds is not None:
         details["retry_after_seconds"] = f"{error.retry_after_seconds:g}"
     return RunFailure(MODEL_FAILED, text, retryable=error.retryable, details=details)
+
+
+def host_failed(error: HostCallError) -> RunFailure:
+    """Returns the failure of a run that its host did not give what it cannot do without."""
+    return RunFailure(
+        HOST_FAILED,
+        f"the host did not answer {error.method}: {_told(error)}",
+        retryable=error.retryable,
+        details={"reason": error.reason},
+    )
 
 
 def _told(error: HostCallError) -> str:

@@ -10,6 +10,8 @@ from runner_sdk import HostCallError, RunContext
 LARGEST_TEXT_BYTES = 64 * 1024
 """A larger file is named, not shown."""
 
+_MOST_TEXT_BYTES = 256 * 1024
+
 _TEXT_TYPES = frozenset(
     {
         "application/javascript",
@@ -77,29 +79,34 @@ def note_of(part: ContentPart, remark: str = "") -> str:
 
 
 class TextFiles:
-    """Reads files that are text and small enough to be shown as a whole."""
+    """Reads files that are text and small enough to be shown as a whole, so many as that is."""
 
     def __init__(self, ctx: RunContext) -> None:
         self._artifacts = ctx.host.artifacts
         self._may_read = ctx.proto.context.available_apis.artifact_read
+        self._left_bytes = _MOST_TEXT_BYTES
 
     async def read(self, part: ContentPart) -> str | None:
         """Returns the text of a part; None where it is none, is too large or cannot be read."""
+        data = None
         match part.WhichOneof("content"):
             case "inline" if _may_be_text(part.inline.mime_type, part.inline.name):
-                return _decoded(part.inline.data)
+                data = part.inline.data
             case "artifact" if _may_be_text(part.artifact.mime_type, part.artifact.name):
-                return await self._read(part.artifact)
-        return None
+                data = await self._read(part.artifact)
+        if data is None or len(data) > min(LARGEST_TEXT_BYTES, self._left_bytes):
+            return None
+        self._left_bytes -= len(data)
+        return _decoded(data)
 
-    async def _read(self, ref: ArtifactRef) -> str | None:
-        if not self._may_read or not 0 <= ref.size_bytes <= LARGEST_TEXT_BYTES:
+    async def _read(self, ref: ArtifactRef) -> bytes | None:
+        if not self._may_read or ref.size_bytes > min(LARGEST_TEXT_BYTES, self._left_bytes):
             return None
         try:
             found = await self._artifacts.read_range(ref, 0, LARGEST_TEXT_BYTES)
         except HostCallError:
             return None  # the model is told of the file without its text
-        return _decoded(found.data) if found.size_bytes == len(found.data) else None
+        return found.data if found.size_bytes == len(found.data) else None
 
 
 def shown(part: ContentPart, text: str) -> str:
@@ -118,8 +125,6 @@ def _may_be_text(mime_type: str, name: str) -> bool:
 
 
 def _decoded(data: bytes) -> str | None:
-    if len(data) > LARGEST_TEXT_BYTES:
-        return None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -112,7 +112,10 @@ class Search:
                 f"{self._settings.rerank_model_id} failed: {_told(error)}"
             )
             return hits
-        return [_scored(hits[each.index], each.score) for each in ranked if each.index < len(hits)]
+        # Each passage once, whatever the model says.
+        scores = {each.index: each.score for each in reversed(ranked)}
+        order = dict.fromkeys(each.index for each in ranked if 0 <= each.index < len(hits))
+        return [_scored(hits[index], scores[index]) for index in order] or hits
 
     def _passage(self, number: int, hit: KnowledgeHit) -> str:
         base = self._names.get(hit.knowledge_base_id, hit.knowledge_base_id)

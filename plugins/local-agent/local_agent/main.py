@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-from runner_sdk import AgentRunner, Result, RunContext, serve
+from runner_sdk import AgentRunner, HostCallError, Result, RunContext, serve
 
+from .failures import host_failed
 from .turn import Turn
 
 
@@ -23,6 +24,8 @@ class LocalAgent(AgentRunner):
             for result in turn.cancelled():
                 yield result
             raise
+        except HostCallError as error:
+            raise host_failed(error) from error
 
 
 if __name__ == "__main__":

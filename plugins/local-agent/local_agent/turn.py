@@ -80,11 +80,14 @@ class Turn:
 
     async def _prepare(self, heard: Heard | None) -> TurnPrompt:
         """Asks the host for what the question needs, all of it at the same time."""
-        async with asyncio.TaskGroup() as tasks:
-            system = tasks.create_task(instructions(self._ctx, self._settings))
-            hits = tasks.create_task(self._search.find(self._ctx.text if heard else ""))
-            if self._settings.max_tool_rounds:
-                tasks.create_task(self._toolbox.open())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                system = tasks.create_task(instructions(self._ctx, self._settings))
+                hits = tasks.create_task(self._search.find(self._ctx.text if heard else ""))
+                if self._settings.max_tool_rounds:
+                    tasks.create_task(self._toolbox.open())
+        except* HostCallError as errors:
+            raise errors.exceptions[0] from None
         self._hits = hits.result()
         return TurnPrompt(
             ctx=self._ctx,

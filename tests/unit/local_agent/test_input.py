@@ -143,6 +143,21 @@ async def test_other_files_are_named(content: bytes, name: str, mime_type: str) 
     )
 
 
+async def test_only_so_many_text_files_are_told_as_text() -> None:
+    async with agent() as host:
+        given = RunContext()
+        for number in range(6):
+            content = f"file {number} ".encode() * 7000
+            given.input.attachments.append(host.add_artifact(content, name=f"{number}.txt"))
+        host.add_model(PRIMARY, "Many.", context_window_tokens=1_000_000)
+        await host.run("look", config=CONFIG, context=given)
+
+    told = texts(questions(host)[0])[-1]
+    shown = [number for number in range(6) if f"file {number} file {number}" in told]
+    assert shown == [0, 1, 2, 3, 4]
+    assert '[file: "5.txt", 49000 bytes, its content is not shown to you]' in told
+
+
 async def test_file_that_cannot_be_read_is_named() -> None:
     async with agent() as host:
         gone = ArtifactRef(artifact_id="gone", type="file", name="a.txt", size_bytes=3)

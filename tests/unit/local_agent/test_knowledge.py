@@ -87,6 +87,28 @@ async def test_more_passages_are_found_where_a_model_ranks_them() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("indexes", "documents"),
+    [
+        ([2, 2, -1, 99, 0], ["page 3.md", "page 1.md"]),
+        ([], ["page 1.md", "page 2.md"]),
+    ],
+)
+async def test_rerank_model_that_answers_nonsense_costs_no_passage(
+    indexes: list[int], documents: list[str]
+) -> None:
+    async with agent() as host:
+        give_base(host, *(hit(number, 1 / number) for number in range(1, 5)))
+        host.add_model("ranker", kind="rerank")
+        ranked = [api.RankedDocument(index=index, score=0.5) for index in indexes]
+        host.answer("RerankDocuments", api.RerankDocumentsResponse(documents=ranked))
+        host.add_model(PRIMARY, "It is [1].")
+        outcome = await host.run(QUESTION, config=RERANKED)
+
+    sources = json.loads(outcome.messages[0].metadata["sources"])
+    assert [each["document"] for each in sources] == documents
+
+
 async def test_failing_rerank_leaves_the_order_of_the_search() -> None:
     async with agent() as host:
         give_base(host, *(hit(number, 1 / number) for number in range(1, 11)))

@@ -8,7 +8,12 @@ from runmesh.v1 import host_api_pb2 as api
 from runmesh.v1 import types_pb2
 from runmesh.v1.types_pb2 import TokenUsage
 
-from runner_sdk.errors import HostUnavailable, InvalidArgument, RateLimited
+from runner_sdk.errors import (
+    HostUnavailable,
+    InvalidArgument,
+    NotImplementedByHost,
+    RateLimited,
+)
 from runner_sdk.results import assistant_message
 from runner_sdk.testing import StandInHost, tool_call
 from tests.unit.local_agent.agents import (
@@ -217,12 +222,12 @@ async def test_usage_is_summed_over_rounds_and_named_by_model() -> None:
         host.add_model(
             PRIMARY,
             _answer(tool_call("clock"), input_tokens=10, output_tokens=3, reasoning_tokens=1),
-            _answer("Nine.", input_tokens=20, output_tokens=4),
+            _answer("Nine.", input_tokens=20, output_tokens=4, cache_read_tokens=9),
         )
         outcome = await host.run("time?", config=CONFIG)
 
     assert outcome.completed is not None
-    # Of one round nothing is known of reasoning: then nothing is known of the whole.
+    # What is not known of one round is not known of the whole.
     assert list(outcome.completed.usage) == [
         TokenUsage(model_id=PRIMARY, input_tokens=30, output_tokens=7)
     ]
@@ -276,3 +281,34 @@ async def test_instructions_of_the_configuration_stand_in_where_the_host_has_non
         await host.run("hello", config=config)
 
     assert texts(questions(host)[0]) == ["Be kind.", "hello"]
+
+
+@pytest.mark.parametrize("method", ["GetPrompt", "PageHistory"])
+async def test_host_that_does_not_give_what_is_needed_fails_the_run_for_now(method: str) -> None:
+    async with agent() as host:
+        host.add_history("before")
+        host.answer(
+            method,
+            HostUnavailable(method=method, reason="UNAVAILABLE", message="the store is away"),
+        )
+        host.add_model(PRIMARY, "Hello.")
+        outcome = await host.run("hello", config=CONFIG)
+
+    assert outcome.failed is not None
+    assert outcome.failed.code == "local-agent.host_failed"
+    assert outcome.failed.retryable
+    assert f"{method}: the store is away" in outcome.failed.message
+    assert not questions(host)
+
+
+async def test_host_without_prompts_leaves_those_of_the_configuration() -> None:
+    config = {**CONFIG, "prompt": [{"role": "system", "content": "Be kind."}]}
+    async with agent() as host:
+        refusal = NotImplementedByHost(
+            method="GetPrompt", reason="NOT_IMPLEMENTED", message="not in this host"
+        )
+        host.answer("GetPrompt", refusal)
+        host.add_model(PRIMARY, "Hello.")
+        await host.run("hello", config=config)
+
+    assert texts(questions(host)[0])[0] == "Be kind."
