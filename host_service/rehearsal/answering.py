@@ -80,14 +80,18 @@ def _call_id(request: ChatRequest, place: int) -> str:
 
 def _said(request: ChatRequest, question: str) -> str:
     parts = [_WHO, *_results(request)]
-    found = quotes(question, passages_of(request))
+    passages = passages_of(request)
+    found = quotes(question, passages)
     asked = _shortened(question, _LONGEST_QUESTION)
-    if found:
+    if len(parts) > 1:
+        # What a tool gave is the answer, and passages only came along.
+        parts.append(f"That was for: “{asked}”")
+    elif found:
         parts.append(f"You asked: “{asked}” The passages that I was given say:")
         parts += [f"> {each.text}\n> — {each.source}" for each in found]
-    elif passages_of(request):
+    elif passages:
         parts.append(f"You asked: “{asked}” None of the passages that I was given has it.")
-    elif len(parts) == 1:
+    else:
         parts.append(f"You said: “{asked}”" if asked else "You said nothing in words.")
     if request.question.others:
         kinds = ", ".join(dict.fromkeys(request.question.others))

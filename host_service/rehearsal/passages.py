@@ -6,8 +6,9 @@ source with its text below.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from host_service.rehearsal.request import ChatRequest
@@ -25,6 +26,12 @@ _SENTENCES = re.compile(r"(?<=[.!?])\s+(?=\S)|(?<=[\u3002\uff01\uff1f])|\n\s*\n|
 _BLANK = re.compile(r"\n\s*\n")
 _SPACES = re.compile(r"\s+")
 _LONGEST_SENTENCE = 400
+_SHORT_SENTENCE = 200
+# Begins and ends as sentences do, and as code and headings do not.
+_PROSE = re.compile(r"^[^\W\d_a-z].*[.!?\u3002\uff01\uff1f)]$", re.DOTALL)
+_PROSE_WEIGHT = 1.5
+# Less of a question than this is had by chance.
+_LEAST_SHARE = 1 / 3
 _MOST_QUOTES = 3
 
 
@@ -59,21 +66,31 @@ def question_of(request: ChatRequest) -> str:
 def quotes(question: str, passages: Sequence[Passage]) -> list[Quote]:
     """Return the sentences that have most of what a question is about, best first.
 
-    Each passage gives one at most; one that has nothing of it gives none.
+    Each passage gives one at most; one that has little of it gives none.
     """
     asked = subject_terms(question)
+    sentences = [_sentences(passage.text) for passage in passages]
+    every = [subject_terms(each) & asked for texts in sentences for each in texts]
+    rarity = {
+        term: math.log(1.0 + len(every) / (1 + sum(term in each for each in every)))
+        for term in sorted(asked)
+    }
+    least = _LEAST_SHARE * sum(rarity.values())
     found = []
-    for place, passage in enumerate(passages):
-        scored = [
-            (len(asked & subject_terms(sentence)), -number, sentence)
-            for number, sentence in enumerate(_sentences(passage.text))
-        ]
-        hits, _, best = max(scored, default=(0, 0, ""))
-        if hits:
-            # A passage as a whole may be about it where its best sentence says little.
-            around = len(asked & subject_terms(passage.text))
-            found.append((-hits, -around, place, Quote(passage.source, best)))
-    return [quote for *_, quote in sorted(found, key=lambda each: each[:3])][:_MOST_QUOTES]
+    for place, (passage, texts) in enumerate(zip(passages, sentences, strict=True)):
+        scored = [(_score(each, rarity), -number, each) for number, each in enumerate(texts)]
+        score, _, best = max(scored, default=(0.0, 0, ""))
+        if score >= least > 0:
+            found.append((-score, place, Quote(passage.source, best)))
+    return [quote for *_, quote in sorted(found, key=lambda each: each[:2])][:_MOST_QUOTES]
+
+
+def _score(sentence: str, rarity: Mapping[str, float]) -> float:
+    """Return how well a sentence answers: what it has of the question, in few words, as prose."""
+    has = subject_terms(sentence)
+    found = sum(weight for term, weight in rarity.items() if term in has)
+    beyond = max(0, len(sentence) - _SHORT_SENTENCE) / _SHORT_SENTENCE
+    return found * (_PROSE_WEIGHT if _PROSE.search(sentence) else 1.0) / (1.0 + beyond)
 
 
 def _parted(text: str) -> tuple[list[Passage], str]:

@@ -103,6 +103,14 @@ def test_what_a_tool_gave_is_told_and_the_tool_not_called_again() -> None:
     assert "The tool math__add gave: 42" in told.text
 
 
+def test_passages_that_came_along_are_not_quoted_beside_a_tools_result() -> None:
+    prompt = _ELEMENTS.replace("What does the run token protect?", "add 1 and 2 to the run token")
+    told = answer(request(prompt, called("math__add"), result("3"), tools=[ADD]))
+
+    assert "gave: 3" in told.text
+    assert "docs/security.md" not in told.text
+
+
 def test_another_tool_follows_for_what_is_left_and_then_no_more() -> None:
     text = "add 2 and 40, and how is the weather in Paris?"
     first = answer(request(text, tools=[ADD, WEATHER]))
