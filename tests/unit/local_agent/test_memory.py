@@ -204,7 +204,7 @@ async def test_one_huge_message_is_cut_in_the_middle() -> None:
 
 
 async def test_huge_results_are_cut_before_the_question_is() -> None:
-    question = "which of them? " * 20
+    question = "which of them? " * 400
     more = [*called("a", "row " * 50_000), *called("b", "small"), *called("c", "line " * 50_000)]
     async with Runs() as runs:
         prompt = await prompt_in(runs, question, more=more)
@@ -332,6 +332,6 @@ async def test_what_a_provider_counts_makes_later_prompts_shorter() -> None:
         later = await prompt_in(runs, "now", usage=TokenUsage(model_id="model", input_tokens=10**6))
 
         assert 1.5 < ratio < 2.5
-        assert messages_tokens(later) <= most() / ratio
+        assert messages_tokens(later) < messages_tokens(first) / 1.4
         # A count of something else, such as of a whole run, is not believed.
         assert runs.host.state("runner")["token_ratios"]["model"] == ratio
