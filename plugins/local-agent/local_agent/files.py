@@ -11,6 +11,8 @@ LARGEST_TEXT_BYTES = 64 * 1024
 """A larger file is named, not shown."""
 
 _MOST_TEXT_BYTES = 256 * 1024
+_LARGEST_IMAGE_BYTES = 20 * 1024 * 1024
+_IMAGE = "image/"
 
 _TEXT_TYPES = frozenset(
     {
@@ -44,8 +46,25 @@ def is_image(part: ContentPart) -> bool:
     if kind == "artifact" and content.type == "image":
         return True
     if content.mime_type:
-        return bool(content.mime_type.startswith("image/"))
+        return bool(content.mime_type.startswith(_IMAGE))
     return kind == "url" and _ends(content.name or content.url.partition("?")[0], _IMAGE_ENDINGS)
+
+
+def is_viewable(part: ContentPart) -> bool:
+    """Returns whether a picture can be shown to a model that sees.
+
+    A platform's own pictures cannot be fetched; of the others the media type must be known, and
+    they must not be too large.
+    """
+    match part.WhichOneof("content"):
+        case "artifact":
+            ref = part.artifact
+            return ref.mime_type.startswith(_IMAGE) and ref.size_bytes <= _LARGEST_IMAGE_BYTES
+        case "inline":
+            return part.inline.mime_type.startswith(_IMAGE)
+        case "url":
+            return is_image(part)
+    return False
 
 
 def name_of(part: ContentPart) -> str:

@@ -11,11 +11,11 @@ from runmesh.v1.types_pb2 import ChatMessage, ContentPart
 from runner_sdk import RunContext
 from runner_sdk.messages import system_message, user_message
 
-from .files import TextFiles, attached, is_image, name_of, note_of, shown
+from .files import TextFiles, attached, is_image, is_viewable, name_of, note_of, shown
 
 _MESSAGE = "message.received"
 _GROUP = "group"
-_NOT_SEEN = "you cannot see images, and the person was told so"
+_NOT_SEEN = "you cannot see it, and the person was told so"
 _NOT_SHOWN = "its content is not shown to you"
 _NOTHING = "[a message without text]"
 _LONGEST_DATA = 20_000
@@ -32,7 +32,7 @@ class Told:
 
     Attributes:
         message: The message.
-        unseen: Names of the pictures in it that the model cannot see.
+        unseen: Names of the pictures in it that the model is not shown.
     """
 
     message: ChatMessage
@@ -82,6 +82,7 @@ class Heard:
             before: Text that stands before what was said.
         """
         sees = MODEL_ABILITY_VISION in model.abilities
+        unseen: list[str] = []
         content = _Content()
         if before:
             content.add_text(f"{before}\n\n")
@@ -92,13 +93,15 @@ class Heard:
                 content.add_text(part.text)
             elif place in self.texts:
                 content.add_lines(self.texts[place])
-            elif sees and is_image(part) and not part.HasField("platform"):
+            elif sees and is_viewable(part):
                 content.add_part(part)
+            elif is_image(part):
+                unseen.append(name_of(part))
+                content.add_lines(note_of(part, _NOT_SEEN))
             else:
-                content.add_lines(note_of(part, _remark(part, sees=sees)))
+                content.add_lines(note_of(part, _NOT_SHOWN))
         if not any(not part.HasField("text") or part.text for part in self.parts):
             content.add_text(_NOTHING)
-        unseen = [] if sees else [name_of(part) for part in self.parts if is_image(part)]
         return Told(user_message(*content.parts), unseen)
 
 
@@ -173,9 +176,3 @@ def _parts(said: EventInput) -> list[ContentPart]:
     if said.text and not any(part.HasField("text") for part in parts):
         parts.insert(0, ContentPart(text=said.text))
     return [*parts, *attached(parts, said.attachments)]
-
-
-def _remark(part: ContentPart, *, sees: bool) -> str:
-    if not is_image(part):
-        return _NOT_SHOWN
-    return "" if sees else _NOT_SEEN

@@ -11,7 +11,7 @@ from runner_sdk import RunContext
 from .budget import Budget
 from .heard import Heard, told_of_event
 from .memory import Memory
-from .models import Question
+from .models import Amendment, Question
 from .settings import Settings
 from .tokens import messages_tokens, tools_tokens
 
@@ -31,7 +31,7 @@ class TurnPrompt:
         tools: The tools that the model is offered.
         rounds: What came after: answers with calls, their results, and what was said meanwhile.
         must_answer: Whether no tool may be called any more.
-        unseen: Names of the pictures that the model which was asked last cannot see.
+        unseen: Names of the pictures that the model which was asked last is not shown.
     """
 
     ctx: RunContext
@@ -45,17 +45,23 @@ class TurnPrompt:
     unseen: list[str] = field(default_factory=list)
     _asked_tokens: dict[str, int] = field(default_factory=dict)
     _memory: Memory | None = None
-    _memories: dict[tuple[str, bool], Memory] = field(default_factory=dict)
+    _memories: dict[tuple[str, frozenset[Amendment]], tuple[ModelResource, Memory]] = field(
+        default_factory=dict
+    )
 
-    async def question(self, model: ModelResource, *, shorter: bool) -> Question:
-        """Returns the question for one model; a shorter one has half the room."""
+    async def question(self, model: ModelResource, amended: frozenset[Amendment]) -> Question:
+        """Returns the question for one model."""
         tools = self.tools if calls_tools(model) else ()
-        self._memory = self._memory_of(model, tools, shorter=shorter)
+        if (model.model_id, amended) not in self._memories:
+            taken_for = self._amended(model, tools, amended)
+            memory = Memory(self.ctx, model=taken_for, settings=self.settings)
+            self._memories[model.model_id, amended] = taken_for, memory
+        taken_for, self._memory = self._memories[model.model_id, amended]
         self.unseen = []
         messages = await self._memory.prompt(
-            system=self.system, turn=self._turn(model), tools=tools
+            system=self.system, turn=self._turn(taken_for), tools=tools
         )
-        if not shorter:
+        if Amendment.SHORTER not in amended:
             self._asked_tokens[model.model_id] = messages_tokens(messages) + tools_tokens(tools)
         return Question(messages, tools, "none" if self.must_answer else "")
 
@@ -94,28 +100,29 @@ class TurnPrompt:
         self.unseen += told.unseen
         return told.message
 
-    def _memory_of(
-        self, model: ModelResource, tools: Sequence[ToolDefinition], *, shorter: bool
-    ) -> Memory:
-        key = (model.model_id, shorter)
-        if key not in self._memories:
-            taken_for = self._smaller(model, tools) if shorter else model
-            self._memories[key] = Memory(self.ctx, model=taken_for, settings=self.settings)
-        return self._memories[key]
+    def _amended(
+        self,
+        model: ModelResource,
+        tools: Sequence[ToolDefinition],
+        amended: frozenset[Amendment],
+    ) -> ModelResource:
+        """Returns a model that sees less, or holds less, than it says of itself."""
+        taken_for = ModelResource()
+        taken_for.CopyFrom(model)
+        if Amendment.WITHOUT_PICTURES in amended:
+            del taken_for.abilities[:]
+        if Amendment.SHORTER in amended:
+            taken_for.context_window_tokens = self._smaller_window(model, tools)
+        return taken_for
 
-    def _smaller(self, model: ModelResource, tools: Sequence[ToolDefinition]) -> ModelResource:
-        """Returns a model that holds half of what was too long for it, whatever it says it holds.
+    def _smaller_window(self, model: ModelResource, tools: Sequence[ToolDefinition]) -> int:
+        """Returns the window for half of what was too long, whatever the model says it holds.
 
         It is never so small that the instructions and the tools leave no room for the question.
         """
         asked = self._asked_tokens.get(model.model_id, 0)
         least = 2 * (messages_tokens(self.system) + tools_tokens(tools)) + _SMALLEST_TURN
-        smaller = ModelResource()
-        smaller.CopyFrom(model)
-        smaller.context_window_tokens = min(
-            Budget.of(model, self.settings).window // 2, max(least, asked * 2 // 3)
-        )
-        return smaller
+        return min(Budget.of(model, self.settings).window // 2, max(least, asked * 2 // 3))
 
 
 def calls_tools(model: ModelResource) -> bool:

@@ -76,7 +76,7 @@ class Turn:
         told = heard.told_to(self._models.current)
         if not (told.unseen and heard.is_only_images):
             return ""
-        return unseen_images(self._ctx, told.unseen, self._models.current.model_id)
+        return unseen_images(self._ctx, told.unseen, self._models.current)
 
     async def _prepare(self, heard: Heard | None) -> TurnPrompt:
         """Asks the host for what the question needs, all of it at the same time."""
@@ -149,7 +149,7 @@ class Turn:
         said: list[Result] = []
         if text.strip() and prompt.unseen and not self._told_of_unseen:
             self._told_of_unseen = True
-            notice = unseen_images(self._ctx, prompt.unseen, self._models.current.model_id)
+            notice = unseen_images(self._ctx, prompt.unseen, self._models.current)
             said += self._answer.say(notice)
             self._answer.end_paragraph()
         return [*said, *self._answer.say(text)] if text else said

@@ -3,12 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from runmesh.v1.context_pb2 import MODEL_ABILITY_VISION, ModelResource
+
 from runner_sdk import RunContext
 
 _ENGLISH: Final = "en"
 _UNSEEN: Mapping[str, str] = {
     _ENGLISH: "[I cannot look at images: {names}. The model {model} works with text only.]",
     "zh": "[我无法查看图片: {names}。模型 {model} 只能处理文本。]",
+}
+_NOT_SHOWN: Mapping[str, str] = {
+    _ENGLISH: "[I could not look at these images: {names}.]",
+    "zh": "[我未能查看这些图片: {names}。]",
 }
 _TOOL_LIMIT: Mapping[str, str] = {
     _ENGLISH: "[I stopped after {rounds} rounds of tool calls without coming to an answer.]",
@@ -17,12 +23,13 @@ _TOOL_LIMIT: Mapping[str, str] = {
 _MOST_NAMES = 5
 
 
-def unseen_images(ctx: RunContext, names: Sequence[str], model_id: str) -> str:
-    """Returns what people are told when the model cannot see their images."""
+def unseen_images(ctx: RunContext, names: Sequence[str], model: ModelResource) -> str:
+    """Returns what people are told when the model is not shown their images."""
     shown = ", ".join(names[:_MOST_NAMES])
     if len(names) > _MOST_NAMES:
         shown += f" (+{len(names) - _MOST_NAMES})"
-    return _UNSEEN[_language(ctx)].format(names=shown, model=model_id)
+    wording = _NOT_SHOWN if MODEL_ABILITY_VISION in model.abilities else _UNSEEN
+    return wording[_language(ctx)].format(names=shown, model=model.model_id)
 
 
 def tool_limit(ctx: RunContext, rounds: int) -> str:

@@ -7,6 +7,9 @@ from runmesh.v1 import types_pb2
 from runmesh.v1.context_pb2 import RunContext
 from runmesh.v1.types_pb2 import ArtifactRef, ContentPart
 
+from runner_sdk import HostCallError
+from runner_sdk.errors import InvalidArgument, NotFound, PayloadTooLarge
+from runner_sdk.messages import user_message
 from runner_sdk.testing import StandInHost
 from tests.unit.local_agent.agents import (
     BOTH,
@@ -71,7 +74,7 @@ async def test_people_and_model_are_told_when_it_cannot_see() -> None:
 
     told = texts(questions(host)[0])[-1]
     assert told.startswith('what is it?\n[image: "cat.png", image/png, 3 bytes')
-    assert "you cannot see images" in told
+    assert "you cannot see it" in told
     assert outcome.text == outcome.streamed_text
     assert outcome.text.endswith("\n\nWhat is on it?")
     assert outcome.text.startswith("[I cannot look at images: cat.png.")
@@ -104,6 +107,61 @@ async def test_only_the_model_that_answers_says_what_it_cannot_see() -> None:
         outcome = await host.run("what is it?", config=BOTH, context=with_parts(picture(host)))
 
     assert outcome.text == "A cat."
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotFound(method="StreamModel", reason="NOT_FOUND", message="no such artifact"),
+        InvalidArgument(
+            method="StreamModel",
+            reason="INVALID_ARGUMENT",
+            message="messages: the provider refuses the request",
+            metadata={"model_error": "refused"},
+        ),
+        PayloadTooLarge(method="StreamModel", reason="PAYLOAD_TOO_LARGE", message="a picture"),
+    ],
+    ids=["gone", "refused", "large"],
+)
+async def test_picture_that_a_model_refuses_is_named_to_it(error: HostCallError) -> None:
+    async with agent() as host:
+        host.add_history(user_message("before", picture(host, "dog.png")))
+        host.add_model(PRIMARY, error, "What is on it?", **SEEING)
+        outcome = await host.run("what is it?", config=CONFIG, context=with_parts(picture(host)))
+
+    assert outcome.text == "[I could not look at these images: cat.png.]\n\nWhat is on it?"
+    first, second = questions(host)
+    assert [part for each in first.messages for part in each.parts if part.HasField("artifact")]
+    assert all(part.HasField("text") for each in second.messages for part in each.parts)
+    assert '"cat.png"' in texts(second)[-1]
+
+
+async def test_content_that_a_provider_refuses_is_not_sent_again() -> None:
+    error = InvalidArgument(
+        method="StreamModel",
+        reason="INVALID_ARGUMENT",
+        message="messages: the provider refuses the content",
+        metadata={"model_error": "content_filter"},
+    )
+    async with agent() as host:
+        host.add_model(PRIMARY, error, **SEEING)
+        outcome = await host.run("what is it?", config=CONFIG, context=with_parts(picture(host)))
+
+    assert len(questions(host)) == 1
+    assert outcome.failed is not None
+    assert outcome.failed.details["model_error"] == "content_filter"
+
+
+async def test_picture_that_is_too_large_or_of_no_known_type_is_not_sent() -> None:
+    async with agent() as host:
+        large, unknown = picture(host, "large.png"), picture(host, "unknown")
+        large.size_bytes = 30 * 1024 * 1024
+        unknown.ClearField("mime_type")
+        host.add_model(PRIMARY, "Both are hidden.", **SEEING)
+        outcome = await host.run("look", config=CONFIG, context=with_parts(large, unknown))
+
+    assert all(part.HasField("text") for part in questions(host)[0].messages[-1].parts)
+    assert outcome.text.startswith("[I could not look at these images: large.png, unknown.]")
 
 
 async def test_small_text_file_is_told_as_its_text() -> None:
@@ -194,7 +252,7 @@ async def test_links_and_things_of_the_platform_are_named_or_seen() -> None:
 
     parts = list(questions(host)[0].messages[-1].parts)
     assert parts[1] == link
-    assert parts[2].text == '[image: "smile", image/webp]'
+    assert parts[2].text.startswith('[image: "smile", image/webp, you cannot see it')
 
 
 async def test_text_without_parts_is_told() -> None:

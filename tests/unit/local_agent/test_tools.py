@@ -107,10 +107,11 @@ async def test_no_more_calls_run_at_once_than_are_allowed() -> None:
     assert 2 <= most <= 8
 
 
-async def test_what_is_said_between_calls_is_part_of_the_one_message() -> None:
+@pytest.mark.parametrize("second", ["It is nine.", "\nIt is nine.", "\n\n\nIt is nine."])
+async def test_what_is_said_between_calls_is_part_of_the_one_message(second: str) -> None:
     async with agent() as host:
         host.add_tool("clock", "nine")
-        host.add_model(PRIMARY, calls(("a", "clock", "{}"), text="Let me look."), "\n\nIt is nine.")
+        host.add_model(PRIMARY, calls(("a", "clock", "{}"), text="Let me look."), second)
         outcome = await host.run("time?", config=CONFIG)
 
     assert outcome.text == outcome.streamed_text == "Let me look.\n\nIt is nine."
