@@ -25,7 +25,6 @@ _ARGUMENT_TOKENS = 200
 _RESULT_TOKENS = 250
 _ROUNDS = 8
 _MOST_BYTES = 96 * 1024
-_TRIES = 4
 
 Round = dict[str, Any]
 """`calls` (id, name and arguments of each) and `results` (by the call's id).
@@ -64,13 +63,9 @@ class Exchanges:
         rounds = _rounds_of(turn)[-_ROUNDS:]
         if not rounds or rounds == self._written:
             return
-        for _ in range(_TRIES):
-            # Another run of the conversation may write at once: both are to be kept.
-            if await self._kept.change(
-                lambda kept: _bounded({**_read(kept), self._event_id: rounds})
-            ):
-                self._written = rounds
-                return
+        self._written = rounds
+        # Another run of the conversation may write at once: both are kept.
+        await self._kept.change(lambda kept: _bounded({**_read(kept), self._event_id: rounds}))
 
     async def forget(self, event_ids: Collection[str]) -> None:
         """Removes the rounds of events that the checkpoint covers now."""

@@ -4,12 +4,16 @@ State may be off, or have no place for the event: then nothing is found and noth
 the agent does without.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 from runner_sdk import HostCallError, RunContext
 from runner_sdk.errors import Conflict, NotFound
 from runner_sdk.results import StateScope
+
+# Others write the same value seldom; so often in a row never.
+_TRIES = 5
 
 
 class Remembered:
@@ -35,11 +39,12 @@ class Remembered:
         return (await self._now())[0]
 
     async def change(self, change: Callable[[Any], Any]) -> bool:
-        """Writes a new value over the one of now, unless somebody else does so meanwhile.
+        """Writes a new value over the one of now; nothing that others write meanwhile is lost.
 
         Args:
-            change: Makes the new value of the one of now, which is None where there is none.
-                What it returns is written, unless it is None.
+            change: Makes the new value of the one of now, which is None where there is none;
+                called again when somebody else was faster. What it returns is written, unless it
+                is None.
 
         Returns:
             Whether it was written.
@@ -47,20 +52,20 @@ class Remembered:
         if not self._ctx.proto.context.available_apis.state:
             return False
         try:
-            value, version = await self._now()
-            changed = change(value)
-            if changed is None:
-                return False
-            await self._ctx.host.state.set(
-                self._scope, self._key, changed, expected_version=version
-            )
-        except Conflict:
-            return False
+            for _ in range(_TRIES):
+                value, version = await self._now()
+                changed = change(value)
+                if changed is None:
+                    return False
+                with contextlib.suppress(Conflict):
+                    await self._ctx.host.state.set(
+                        self._scope, self._key, changed, expected_version=version
+                    )
+                    return True
         except HostCallError as error:
             # An answer that was given is worth more than what would be kept of it.
             self._ctx.logger.info("state %s was not kept: %s", self._key, error.reason)
-            return False
-        return True
+        return False
 
     async def _now(self) -> tuple[Any, int]:
         try:
