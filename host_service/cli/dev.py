@@ -35,7 +35,8 @@ def dev(
     build: Annotated[
         str,
         typer.Option(
-            metavar="COMMAND", help="Run this before each start, such as 'go build -o bin/ .'."
+            metavar="COMMAND",
+            help="Run this before each start, instead of what run.build in the manifest says.",
         ),
     ] = "",
     ignore: Annotated[

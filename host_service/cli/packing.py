@@ -33,12 +33,14 @@ def run_tests(
 ) -> int:
     """Run a plugin's tests, and the checks of the contract.
 
-    Its own tests run in its own environment, with pytest where that has it, else with unittest.
+    Its own tests run in its own environment, with pytest where that has it, else with unittest. A
+    plugin in another language is made with run.build of its manifest, and tested with run.test.
     Then its process must serve what its manifest files say, and pass `runmesh conformance`.
     """
+    from host_service.packages.own_commands import run_own_build, run_own_test_command
     from host_service.packages.own_tests import RanBy, run_own_tests
     from host_service.packages.packing import PluginFolder
-    from host_service.supervisor.manifest import PythonModule
+    from host_service.supervisor.manifest import Command, PythonModule
 
     with failing_plainly(), ShownProgress() as progress:
         folder = PluginFolder.read(plugin)
@@ -48,6 +50,12 @@ def run_tests(
         if isinstance(folder.manifest.run, PythonModule):
             ran = run_own_tests(folder.path, environment.python)
             told = "it has no tests" if ran is RanBy.NOTHING else f"passed ({ran.value})"
+            print(f"its own tests: {told}", flush=True)
+        elif isinstance(folder.manifest.run, Command):
+            commands = folder.manifest.run
+            run_own_build(folder.path, commands.build)
+            has_tests = run_own_test_command(folder.path, commands.test)
+            told = f"passed ({commands.test})" if has_tests else "it has no run.test"
             print(f"its own tests: {told}", flush=True)
         see_it_run(folder, data_folder(data))
     print("its manifest files: are what its process serves", flush=True)
@@ -73,14 +81,19 @@ def pack(
 ) -> None:
     """Make a plugin's package, NAME-VERSION.rmpkg.
 
-    First its process is run for a moment, and must serve what its manifest files say. The same
-    files give the same package. What .rmpkgignore lists stays out, as do caches, version control,
-    keys and packages.
+    First its program is made, if its manifest has run.build. Then its process is run for a moment,
+    and must serve what its manifest files say. The same files give the same package. What
+    .rmpkgignore lists stays out, as do caches, version control, keys and packages.
     """
     from host_service.packages import packing
+    from host_service.packages.own_commands import run_own_build
+    from host_service.supervisor.manifest import Command
 
-    with failing_plainly(), ShownProgress() as progress:
+    with failing_plainly():
         folder = packing.PluginFolder.read(plugin)
+        if isinstance(folder.manifest.run, Command):
+            run_own_build(folder.path, folder.manifest.run.build)
+    with failing_plainly(), ShownProgress() as progress:
         progress.step("building its environment")
         build_environment(folder.path, data_folder(data), progress)
         progress.step("trying it")

@@ -55,7 +55,7 @@ class Workplace:
         folder: The plugin's folder.
         data_folder: Where its Python environment and its private folders are.
         way_to_host: The variables by which a process of it finds the host; see `way_to_host`.
-        build_command: Run by the shell before it is started; empty: nothing.
+        build_command: Run by the shell before it is started; empty: what its manifest says.
     """
 
     def __init__(
@@ -85,19 +85,25 @@ class Workplace:
         """Runs the build command.
 
         Raises:
+            ManifestInvalid: The manifest, which has the command, breaks rules.
             BuildFailed: It failed.
         """
-        if not self._build_command:
+        command = self._build_command or await self._command_of_manifest()
+        if not command:
             return
         status = await run_installer(
-            ("/bin/sh", "-c", self._build_command),
+            ("/bin/sh", "-c", command),
             folder=self._folder,
             # It is the developer's own command: it sees what it would see in their shell.
             environment=os.environ,
             on_line=on_line,
         )
         if status:
-            raise BuildFailed(f"'{self._build_command}' ended with status {status}")
+            raise BuildFailed(f"'{command}' ended with status {status}")
+
+    async def _command_of_manifest(self) -> str:
+        run = (await self.manifest()).run
+        return run.build if isinstance(run, Command) else ""
 
     async def recipe(
         self, manifest: PluginManifest, token: str, on_line: Callable[[str], None]

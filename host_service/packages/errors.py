@@ -9,6 +9,7 @@ PackageError
 ├── NotAPlugin           a folder is no plugin, or not one that can be packed
 ├── PluginDisagrees      what a plugin's process serves is not what its manifest files say
 ├── PluginDoesNotRun     a plugin's process did not become ready
+├── BuildCommandFailed   what makes a plugin's program failed
 ├── OwnTestsFailed       a plugin's own tests failed
 ├── InstallFailed        an installation could not be finished; what was there before is there
 ├── NotInstalled         there is no such plugin in the data folder
@@ -60,6 +61,10 @@ class PluginDisagrees(PackageError):
 
 class PluginDoesNotRun(PackageError):
     """A plugin's process did not become ready."""
+
+
+class BuildCommandFailed(PackageError):
+    """What makes a plugin's program failed."""
 
 
 class OwnTestsFailed(PackageError):

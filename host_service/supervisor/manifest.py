@@ -69,9 +69,18 @@ class PythonModule:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A plugin that is any program: its path or name, and its arguments."""
+    """A plugin that is any program.
+
+    Attributes:
+        words: The program's path or name, and its arguments.
+        build: What makes the program, for the shell in the plugin's folder; empty: nothing. Whoever
+            works on the plugin runs it, through `runmesh dev`, `test` and `pack`; a host never does.
+        test: What runs the plugin's own tests, in the same way; empty: it has none.
+    """
 
     words: tuple[str, ...]
+    build: str = ""
+    test: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +134,7 @@ def read_manifest(folder: Path) -> PluginManifest:
 
 _TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "run", "components"})
 _METADATA = frozenset({"author", "name", "version", "label", "description"})
-_RUN = frozenset({"python", "command", "env", "limits"})
+_RUN = frozenset({"python", "command", "build", "test", "env", "limits"})
 _LIMITS = frozenset({"open_files", "cpu", "memory"})
 
 
@@ -222,9 +231,13 @@ class _Reader:
             got = "none" if python is None else "both"
             self._fault("run", f"must have one of python and command, got {got}")
         if command is not None:
-            return Command(tuple(self._words(command)))
+            words = tuple(self._words(command))
+            return Command(words, self._shell(run, "build"), self._shell(run, "test"))
         if python is None:
             return Command(())
+        for name in ("build", "test"):
+            if run.get(name) is not None:
+                self._fault(f"run.{name}", "goes with run.command: a Python plugin needs none")
         section = self.section(python, "run.python", frozenset({"module"}))
         return PythonModule(self._matching(section, "run.python.module", _MODULE))
 
@@ -238,6 +251,15 @@ class _Reader:
                 self._fault(f"run.command[{index}]", f"must be a text, got {_shown(word)}")
             else:
                 yield word
+
+    def _shell(self, run: Mapping[str, Any], name: str) -> str:
+        value = run.get(name)
+        if value is None:
+            return ""
+        if not isinstance(value, str) or not value.strip() or "\0" in value:
+            self._fault(f"run.{name}", f"must be a command for the shell, got {_shown(value)}")
+            return ""
+        return value
 
     def _env(self, run: Mapping[str, Any]) -> Iterator[str]:
         for index, name in self._list(run, "run.env"):

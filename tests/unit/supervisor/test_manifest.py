@@ -52,6 +52,18 @@ def test_command_is_read_word_by_word(tmp_path: Path) -> None:
     assert read_manifest(write(tmp_path, text)).run == Command(("./bin/desk", "-v"))
 
 
+def test_commands_of_whoever_works_on_it_are_read(tmp_path: Path) -> None:
+    commands = "command: [./bin/desk]\n  build: go build -o bin/ .\n  test: go test ./..."
+    text = COMPLETE.replace("python: { module: helpdesk.main }", commands)
+    run = read_manifest(write(tmp_path, text)).run
+    assert run == Command(("./bin/desk",), build="go build -o bin/ .", test="go test ./...")
+    broken = text.replace("go build -o bin/ .", "[go, build]").replace("go test ./...", "''")
+    told = faults(tmp_path, broken)
+    assert set(told) == {"run.build", "run.test"}
+    python = COMPLETE.replace("  env:", "  build: make\n  env:")
+    assert "needs none" in faults(tmp_path, python)["run.build"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "field", "rule"),
     [
