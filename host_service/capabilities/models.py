@@ -13,7 +13,7 @@ from host_service.authorization.tokens import RunAccess
 from host_service.capabilities import chat_messages
 from host_service.capabilities.chat_messages import ChatMessages
 from host_service.catalogue.model import Model
-from host_service.errors import NotFound, PayloadTooLarge
+from host_service.errors import NotFound, PayloadTooLarge, Unauthorized
 from host_service.limits import Limits
 from host_service.models.answers import Answer, Question
 from host_service.models.calls import ModelCalls
@@ -139,13 +139,14 @@ class Models:
     async def _read_image(
         self, access: RunAccess, ref: types_pb2.ArtifactRef, field: str
     ) -> tuple[bytes, str]:
-        record = await self._artifacts.get(ref.artifact_id)
         # Bytes reach the run by what the model says of them: that takes the right to read them.
-        if (
-            record is None
-            or not access.snapshot.sees(record)
-            or not access.snapshot.grants("artifacts", "read")
-        ):
+        if not access.snapshot.grants("artifacts", "read"):
+            raise Unauthorized(
+                "this run was not granted the permission artifacts: read",
+                facts={"run_id": access.snapshot.run_id},
+            )
+        record = await self._artifacts.get(ref.artifact_id)
+        if record is None or not access.snapshot.sees(record):
             raise NotFound("artifact", ref.artifact_id)
         most = self._limits.model_image_bytes
         if record.size_bytes > most:

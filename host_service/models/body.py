@@ -11,6 +11,8 @@ from host_service.models.answers import Question
 from host_service.validation.json_exact import read_exactly, write_exactly
 
 EXTRA_ARGS = "extra_args_json"
+#: What asks a stream for its cost; not every server knows it.
+STREAM_OPTIONS = "stream_options"
 #: What a chat request has of its own: an argument of these names would be another request.
 RESERVED = frozenset(
     {"model", "messages", "stream", "tools", "tool_choice", "functions", "function_call", "n"}
@@ -20,7 +22,13 @@ _WORDS = frozenset({"auto", "none", "required"})
 
 
 def chat_body(
-    model: Model, model_name: str, question: Question, *, stream: bool, most_bytes: int
+    model: Model,
+    model_name: str,
+    question: Question,
+    *,
+    stream: bool,
+    with_usage: bool = True,
+    most_bytes: int,
 ) -> bytes:
     """Return the body of a chat request.
 
@@ -31,6 +39,7 @@ def chat_body(
         model_name: What the provider calls it.
         question: What it is asked.
         stream: Whether its answer is to be streamed.
+        with_usage: Whether a stream is asked to tell what it cost.
         most_bytes: How large the body may be.
 
     Raises:
@@ -46,7 +55,8 @@ def chat_body(
         body["tool_choice"] = choice
     if stream:
         body["stream"] = True
-        body["stream_options"] = {"include_usage": True}
+    if stream and with_usage:
+        body[STREAM_OPTIONS] = {"include_usage": True}
     body |= _arguments(model.options_json, f"options_json of model {model.id!r}", RESERVED)
     body |= _arguments(question.extra_args_json, EXTRA_ARGS, RESERVED)
     return write_body(body, most_bytes=most_bytes)

@@ -19,12 +19,12 @@ from host_service.limits import Limits
 from host_service.models import chat
 from host_service.models.answers import Answer, Delta, Question, Ranking, Usage, Vectors
 from host_service.models.assembly import AnswerAssembly
-from host_service.models.body import chat_body, plain_body
+from host_service.models.body import STREAM_OPTIONS, chat_body, plain_body
 from host_service.models.call import Call, calling
 from host_service.models.channels import Channels
 from host_service.models.endpoints import Endpoints
-from host_service.models.failures import Kind, ProviderFailure
-from host_service.models.ranking import read_ranking, wants_texts
+from host_service.models.failures import Kind, ProviderFailure, refuses
+from host_service.models.ranking import TEXTS, read_ranking
 from host_service.models.usage import added, reported_usage
 from host_service.models.vectors import batches, read_vectors, require_one_length
 from host_service.telemetry import Telemetry
@@ -63,6 +63,7 @@ class ModelCalls:
         self._seen: Shelf | None = None
         # How many texts at once a provider was found to take, where that is fewer.
         self._batch_texts: dict[str, int] = {}
+        self._without_usage: set[str] = set()
 
     async def ask(
         self, model: str | Model, question: Question, *, patience_seconds: float | None = None
@@ -151,7 +152,8 @@ class ModelCalls:
             try:
                 text = await self._posted(found, call, "/rerank", own)
             except ProviderFailure as failure:
-                if not wants_texts(failure):
+                # Some have `texts` in the place of `documents`.
+                if not refuses(failure, TEXTS):
                     raise
                 text = await self._posted(
                     found, call, "/rerank", {"query": query, "texts": list(documents)}
@@ -175,14 +177,15 @@ class ModelCalls:
     ) -> AsyncGenerator[Delta | Answer, None]:
         found = await self._found(model, CHAT)
         async with self._calling("chat", found, patience_seconds) as call:
-            body = chat_body(
-                found,
-                call.channel.model_name,
-                question,
-                stream=streamed,
-                most_bytes=self._limits.model_request_bytes,
-            )
             while True:
+                body = chat_body(
+                    found,
+                    call.channel.model_name,
+                    question,
+                    stream=streamed,
+                    with_usage=found.id not in self._without_usage,
+                    most_bytes=self._limits.model_request_bytes,
+                )
                 assembly = self._assembly(found)
                 await call.begin_attempt()
                 try:
@@ -196,6 +199,8 @@ class ModelCalls:
                     if assembly.has_begun:
                         failure.has_begun = True
                         raise
+                    if self._knows_no_usage(found, failure):
+                        continue
                     await call.wait_to_try_again(failure)
             answer = assembly.answer()
             call.span.answer(
@@ -203,6 +208,13 @@ class ModelCalls:
             )
             _note_cost(call, answer.usage)
         yield answer
+
+    def _knows_no_usage(self, model: Model, failure: ProviderFailure) -> bool:
+        """Note a provider that refuses to be asked what a stream costs; say so once."""
+        if not refuses(failure, STREAM_OPTIONS) or model.id in self._without_usage:
+            return False
+        self._without_usage.add(model.id)
+        return True
 
     async def _attempt(
         self, call: Call, body: bytes, assembly: AnswerAssembly, *, streamed: bool

@@ -38,7 +38,7 @@ class ProviderClient:
         limits: How long it may take, and how much of an error is read.
 
     Raises:
-        ProviderFailure: The key is none that can be sent.
+        ProviderFailure: The key is none that can be sent, or the base URL is none.
     """
 
     def __init__(self, address: Address, *, limits: Limits) -> None:
@@ -63,24 +63,29 @@ class ProviderClient:
             "Accept-Encoding": "identity",
             "Authorization": f"Bearer {key}" if key else Omit(),
         }
-        self._client = AsyncOpenAI(
-            api_key=key or "none",
-            admin_api_key="",
-            organization="",
-            project="",
-            webhook_secret="",
-            base_url=address.base_url,
-            max_retries=0,
-            default_headers=headers,
-            http_client=DefaultAsyncHttpxClient(
-                timeout=httpx2.Timeout(silence, connect=limits.model_connect_seconds, pool=None),
-                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
-                follow_redirects=False,
-                # A proxy of the environment leads to other machines, not to this one.
-                trust_env=not _is_loopback(address.base_url),
-                event_hooks={"response": [self._refuse_errors]},
-            ),
-        )
+        try:
+            self._client = AsyncOpenAI(
+                api_key=key or "none",
+                admin_api_key="",
+                organization="",
+                project="",
+                webhook_secret="",
+                base_url=address.base_url,
+                max_retries=0,
+                default_headers=headers,
+                http_client=DefaultAsyncHttpxClient(
+                    timeout=httpx2.Timeout(
+                        silence, connect=limits.model_connect_seconds, pool=None
+                    ),
+                    limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+                    follow_redirects=False,
+                    # A proxy of the environment leads to other machines, not to this one.
+                    trust_env=not _is_loopback(address.base_url),
+                    event_hooks={"response": [self._refuse_errors]},
+                ),
+            )
+        except (httpx2.InvalidURL, ValueError):
+            raise failed(Kind.NOT_FOUND, "the base URL is none") from None
 
     @asynccontextmanager
     async def post(self, path: str, body: bytes) -> AsyncIterator[httpx2.Response]:
@@ -144,6 +149,7 @@ class ProviderClient:
         Raises:
             ProviderFailure: It breaks off, or nothing comes for too long.
         """
+        import anyio
         import httpx2
 
         try:
@@ -151,7 +157,8 @@ class ProviderClient:
                 yield chunk
         except httpx2.TimeoutException:
             raise self.silent() from None
-        except (httpx2.RequestError, OSError) as error:
+        # Not all that ends a connection under TLS is known to the client as such.
+        except (httpx2.RequestError, httpx2.StreamError, OSError, anyio.EndOfStream) as error:
             raise failed(Kind.CUT, _why(error)) from None
 
     async def whole(self, response: httpx2.Response) -> str:

@@ -172,6 +172,12 @@ def failure_of_record(content: object) -> ProviderFailure:
     return ProviderFailure(detail)
 
 
+def refuses(failure: ProviderFailure, name: str) -> bool:
+    """Return whether a provider refuses a request, and names a part of it."""
+    detail = failure.detail
+    return detail.kind is Kind.REFUSED and (name == detail.param or name in detail.message)
+
+
 def told(failure: ProviderFailure, model_id: str, *, secrets: tuple[str, ...] = ()) -> HostError:
     """Return what the one who asked is told: never a secret, never more than an excerpt.
 

@@ -7,15 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from host_service.models.failures import Kind, ProviderFailure, failed, failure_of_record
+from host_service.models.failures import Kind, failed, failure_of_record
+
+#: What a provider misses that does not know `documents`.
+TEXTS = "`texts`"
 
 _LISTS = ("results", "data", "rankings")
 _SCORES = ("relevance_score", "score")
-
-
-def wants_texts(failure: ProviderFailure) -> bool:
-    """Tell whether a provider refused `documents` since it has `texts` in their place."""
-    return failure.detail.kind is Kind.REFUSED and "`texts`" in failure.detail.message
 
 
 def read_ranking(body: str, count: int) -> tuple[Sequence[tuple[int, float]], object]:

@@ -13,6 +13,7 @@ from host_service.models.answers import Question
 from tests.integration.models.asking import KEY, Asking
 from tests.integration.models.torture_server import (
     Reply,
+    Request,
     TortureServer,
     chunk,
     events,
@@ -300,6 +301,34 @@ async def test_arguments_cannot_make_another_request_of_it(
     assert isinstance(error, InvalidArgument)
     assert [fault.field for fault in error.faults] == [f"extra_args_json.{name}"]
     assert not server.requests
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "Unrecognized request argument supplied: stream_options"},
+        {"message": "Unknown parameter", "param": "stream_options"},
+    ],
+)
+async def test_provider_that_cannot_tell_the_cost_of_a_stream_is_not_asked(
+    server: TortureServer, asking: Asking, error: dict[str, str]
+) -> None:
+    def old(request: Request) -> Reply:
+        return refusing(400, **error) if "stream_options" in request.body else said("hello")
+
+    server.answer(old)
+    for _ in range(2):
+        answer = (await asking.stream()).whole
+        assert (answer.text, answer.usage) == ("hello", None)
+    # It is remembered.
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("base_url", ["http://[bad/v1", "http://host:port/v1"])
+async def test_base_url_that_is_none_is_an_operators_matter(asking: Asking, base_url: str) -> None:
+    asking.change("chat", base_url=base_url)
+    error = await asking.refusal()
+    assert (error.reason, error.facts["model_error"]) == ("RUNTIME_ERROR", "not_found")
 
 
 TOOL = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}

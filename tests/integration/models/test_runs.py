@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from runmesh.admin.v1 import admin_pb2, explain_pb2
-from runmesh.v1 import context_pb2, types_pb2
+from runmesh.v1 import context_pb2, manifest_pb2, types_pb2
 from runmesh.v1.types_pb2 import ChatMessage, ContentPart, ToolCall, ToolDefinition
 
 from host_service.testing import RealHost
@@ -25,6 +25,7 @@ from runner_sdk.errors import (
     NotFound,
     RateLimited,
     RuntimeFailure,
+    Unauthorized,
 )
 from runner_sdk.messages import MessageLike, tool_message, user_message
 from stores.audit import AuditQuery
@@ -42,7 +43,6 @@ from tests.integration.models.torture_server import (
     vectors,
 )
 
-ACME = Manifest.minimal("acme/asking")
 KEY = "canary-key-0123456789"
 USAGE = {"prompt_tokens": 11, "completion_tokens": 7}
 PICTURE = b"\x89PNG\r\n\x1a\nnot much of one"
@@ -81,7 +81,11 @@ class Asked:
 
 @asynccontextmanager
 async def asked(
-    server: TortureServer, *, data_folder: Path | None = None, **more: Any
+    server: TortureServer,
+    *,
+    data_folder: Path | None = None,
+    permissions: manifest_pb2.RunnerPermissions | None = None,
+    **more: Any,
 ) -> AsyncIterator[Asked]:
     """Have a host with models of a server, and a runner that may use all but `others`."""
 
@@ -97,7 +101,7 @@ async def asked(
     agent.resources.models.extend(sorted(KINDS.keys() - {"others"}))
     async with RealHost(
         asking,
-        manifest=ACME,
+        manifest=Manifest.minimal("acme/asking", permissions=permissions),
         agent=agent,
         data_folder=data_folder,
         limits={"model_attempts": 1},
@@ -331,6 +335,21 @@ async def test_picture_of_others_is_not_shown_to_a_model(server: TortureServer) 
             error = await having.run(asking_once("seeing", user_message(ref)))
             assert isinstance(error, NotFound)
             assert artifact_id in error.message
+    assert not server.requests
+
+
+async def test_picture_is_shown_to_a_model_by_who_may_read_it(server: TortureServer) -> None:
+    permissions = manifest_pb2.RunnerPermissions(
+        models=[manifest_pb2.MODEL_PERMISSION_INVOKE],
+        artifacts=[manifest_pb2.ARTIFACT_ACCESS_CREATE],
+    )
+
+    async def work(ctx: RunContext) -> Any:
+        uploaded = await ctx.host.artifacts.create(PICTURE, type="image", mime_type="image/png")
+        return await ctx.host.models.invoke("seeing", [user_message(uploaded)])
+
+    async with asked(server, permissions=permissions) as having:
+        assert isinstance(await having.run(work), Unauthorized)
     assert not server.requests
 
 
