@@ -15,6 +15,7 @@ from runmesh.v1.types_pb2 import ChatMessage, ContentPart
 from runner_sdk.messages import user_message
 
 from .budget import cut_text
+from .files import is_viewable
 from .tokens import is_image, messages_tokens, part_tokens, text_tokens
 
 _CUT_OFF = "[This answer was cut off: the run ended before it was complete.]"
@@ -28,11 +29,13 @@ class Telling:
         message_tokens: Tokens of one message at most.
         sees_images: Whether the model is shown images, or told their names.
         names_speakers: Whether several people speak, and a message says who.
+        gone: The ids of images whose bytes are not there any more.
     """
 
     message_tokens: int
     sees_images: bool = False
     names_speakers: bool = False
+    gone: frozenset[str] = frozenset()
 
     def message(self, item: api.TranscriptItem) -> ChatMessage | None:
         """Returns the message of an item; None where a model has nothing to be told of it."""
@@ -62,7 +65,7 @@ class Telling:
         for part in given:
             if part.HasField("text"):
                 shown = self._shown(part.text, left, where) if part.text else None
-            elif self.sees_images and is_image(part):
+            elif self._is_shown(part, item):
                 shown = part
             else:
                 shown = _text(f"[{_named(part)}]")
@@ -76,6 +79,20 @@ class Telling:
             if ref.artifact_id not in present
         ]
         return told
+
+    def images(self, item: api.TranscriptItem) -> list[types_pb2.ArtifactRef]:
+        """Returns the images of an item that a model is shown, so far as their bytes are there."""
+        return [part.artifact for part in item.parts if self._is_shown(part, item)]
+
+    def _is_shown(self, part: ContentPart, item: api.TranscriptItem) -> bool:
+        # Models are shown images of people's alone; and an address may be none any more.
+        return (
+            self.sees_images
+            and item.role == types_pb2.CHAT_ROLE_USER
+            and part.HasField("artifact")
+            and is_viewable(part)
+            and part.artifact.artifact_id not in self.gone
+        )
 
     def _shown(self, text: str, tokens: int, where: str) -> ContentPart:
         # Of a text that the host has cut already, the end is not at hand: it is marked like one

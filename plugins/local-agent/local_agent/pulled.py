@@ -1,13 +1,14 @@
 """The conversation since the checkpoint, pulled from the host: no more of it than may be told."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from runmesh.v1 import host_api_pb2 as api
 from runmesh.v1 import types_pb2
 from runmesh.v1.types_pb2 import ChatMessage
 
-from runner_sdk import RunContext
+from runner_sdk import HostCallError, RunContext
 from runner_sdk.errors import InvalidArgument, NotFound
 
 from .checkpoint import Checkpoint
@@ -67,6 +68,7 @@ async def pull(
         # The place of the checkpoint is none of this conversation any more.
         checkpoint = None
         items, rest = await _newest(ctx, None, telling, exchanges, tokens)
+    telling = replace(telling, gone=await _gone(ctx, items, telling))
     passages = passages_of(items, telling, exchanges)
     if rest and len(passages) > 1 and items[0].role != types_pb2.CHAT_ROLE_USER:
         # Its question is among what was not read.
@@ -87,6 +89,23 @@ async def pull_rest(
         return []
     items, _ = await _newest(ctx, pulled.checkpoint, telling, {}, tokens, pulled.rest)
     return passages_of(items, telling, {})
+
+
+async def _gone(
+    ctx: RunContext, items: Sequence[api.TranscriptItem], telling: Telling
+) -> frozenset[str]:
+    """Returns the images that cannot be shown any more: one of them would fail every prompt."""
+    refs = [ref for item in items for ref in telling.images(item)]
+
+    async def is_gone(ref: types_pb2.ArtifactRef) -> bool:
+        try:
+            await ctx.host.artifacts.read_range(ref, 0, 1)
+        except HostCallError:
+            return True
+        return False
+
+    found = await asyncio.gather(*map(is_gone, refs))
+    return frozenset(ref.artifact_id for ref, gone in zip(refs, found, strict=True) if gone)
 
 
 async def _newest(

@@ -10,16 +10,18 @@ from local_agent.settings import Settings
 from local_agent.tokens import messages_tokens
 from runmesh.v1 import host_api_pb2 as api
 from runmesh.v1 import types_pb2
-from runmesh.v1.context_pb2 import MODEL_KIND_CHAT, ModelResource
+from runmesh.v1.context_pb2 import MODEL_ABILITY_VISION, MODEL_KIND_CHAT, ModelResource
 from runmesh.v1.types_pb2 import ChatMessage, TokenUsage, ToolCall
 
 from runner_sdk import RunContext, RunFailure
 from runner_sdk.messages import system_message, tool_message, user_message
+from runner_sdk.results import assistant_message
 from tests.unit.local_agent.in_a_run import Runs
 
 
-def model(window: int = 4000) -> ModelResource:
+def model(window: int = 4000, *, sees: bool = False) -> ModelResource:
     return ModelResource(
+        abilities=[MODEL_ABILITY_VISION] if sees else [],
         model_id="model",
         kind=MODEL_KIND_CHAT,
         provider="stand-in",
@@ -335,3 +337,27 @@ async def test_what_a_provider_counts_makes_later_prompts_shorter() -> None:
         assert messages_tokens(later) < messages_tokens(first) / 1.4
         # A count of something else, such as of a whole run, is not believed.
         assert runs.host.state("runner")["token_ratios"]["model"] == ratio
+
+
+@pytest.mark.parametrize("sees", [True, False])
+async def test_earlier_pictures_are_shown_while_they_are_there(sees: bool) -> None:
+    async def work(ctx: RunContext) -> str:
+        memory = Memory(ctx, model=model(20_000, sees=sees), settings=Settings(extra_args={}))
+        prompt = await memory.prompt(system=[], turn=[user_message("now")], tools=[])
+        kinds = [part.WhichOneof("content") for each in prompt for part in each.parts]
+        return f"{' '.join(map(str, kinds))}: {' '.join(texts(prompt))}"
+
+    async with Runs() as runs:
+        kept, gone = (
+            runs.host.add_artifact(b"x", type="image", mime_type="image/png", name=name)
+            for name in ("cat.png", "gone.png")
+        )
+        gone.artifact_id = "no-such"
+        runs.host.add_history(user_message("look:", kept, gone))
+        # Nobody may show a model pictures as its own.
+        runs.host.add_history(assistant_message(["mine:", kept]))
+        outcome = await runs.run("now", work)
+
+    shown = "text artifact text text text" if sees else "text text text"
+    first = "" if sees else "[image cat.png]"
+    assert outcome.text == f"{shown}: look:{first}[image gone.png] mine:[image cat.png] now"
