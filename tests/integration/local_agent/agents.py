@@ -44,7 +44,10 @@ def model(
 
 @asynccontextmanager
 async def local_agent(
-    *models: admin_pb2.Model, tool_servers: Sequence[admin_pb2.ToolServer] = (), **config: Any
+    *models: admin_pb2.Model,
+    tool_servers: Sequence[admin_pb2.ToolServer] = (),
+    bases: Sequence[admin_pb2.KnowledgeBase] = (),
+    **config: Any,
 ) -> AsyncIterator[RealHost]:
     """A host whose default agent is the local one; by default its model is the first."""
     chosen = {"primary": models[0].id, "fallbacks": [each.id for each in models[1:]]}
@@ -52,7 +55,9 @@ async def local_agent(
         id=AGENT, runner_id=RUNNER, config_json=json.dumps({"model": chosen, **config})
     )
     async with RealHost(LocalAgent()) as host:
-        request = admin_pb2.ApplyRequest(models=models, tool_servers=tool_servers, agents=[agent])
+        request = admin_pb2.ApplyRequest(
+            models=models, tool_servers=tool_servers, knowledge_bases=bases, agents=[agent]
+        )
         await host.admin.Apply(request, metadata=host.metadata)
         for each in tool_servers:
             await _ready(host, each.id)
