@@ -102,6 +102,19 @@ async def test_an_agent_may_name_an_own_model_without_a_warning(directory: Agent
     assert (await directory.apply(declared)).warnings == ()
 
 
+async def test_an_own_model_that_gives_way_in_the_same_apply_is_missed(
+    directory: AgentDirectory,
+) -> None:
+    agent = an_agent(config_json='{"model": "rehearsal"}')
+    declared = Declared(
+        models={"models[0]": REAL},
+        agents={"agents[0]": agent},
+        agent_ids=frozenset({agent.id}),
+    )
+    (warning,) = (await directory.apply(declared)).warnings
+    assert "names model 'rehearsal'" in warning
+
+
 async def test_a_model_that_is_selected_is_left(directory: AgentDirectory) -> None:
     base = KnowledgeBase(id="docs", name="docs", embedding_model="real")
     agents = {"agents[0]": an_agent(id="helper", models=("real",))}
