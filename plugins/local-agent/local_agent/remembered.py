@@ -36,7 +36,11 @@ class Remembered:
         value = initial.get(self._scope, self._key)
         if value is not None or not initial.truncated:
             return value
-        return (await self._now())[0]
+        try:
+            return (await self._now())[0]
+        except HostCallError as error:
+            self._ctx.logger.info("state %s was not read: %s", self._key, error.reason)
+            return None
 
     async def change(self, change: Callable[[Any], Any]) -> bool:
         """Writes a new value over the one of now; nothing that others write meanwhile is lost.
