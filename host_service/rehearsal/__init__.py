@@ -7,7 +7,8 @@ same request gets the same answer, always.
 
 ::
 
-    server.py      HTTP: the key, the routes, the stream, what a script does to it
+    server.py      started when it is first called, ended with the host
+    application.py HTTP: the key, the routes, the stream, what a script does to it
     request.py     what was asked, read from the body
     answering.py   what is said, or which tool is called
     choosing.py    the tool that a message asks for
