@@ -219,8 +219,8 @@ class Knowledge(Protocol):
     ) -> CollectedKnowledge:
         """Delete the rows of what was removed or replaced, and what was staged and left.
 
-        What was removed goes in the background as well; this waits for it. It goes in small
-        batches, and may end at any point.
+        All of it goes in the background as well; this waits for it. It goes in small batches, and
+        may end at any point.
 
         Args:
             staged_grace_seconds: For how long nobody touched a staged document that is dropped.

@@ -1,8 +1,8 @@
 """Deleting what documents were dropped, in the background and in small transactions.
 
 After each the collection rests as long as that took, so that hosts get at least half of the writer.
-It is woken by what drops something, goes on at the next start where it was, and may be done by
-several hosts at once.
+It is woken by what drops something and once in an hour, goes on at the next start where it was, and
+may be done by several hosts at once.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import TypeVar
@@ -17,6 +18,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from stores.errors import StoreError
+from stores.knowledge import STAGED_GRACE_SECONDS
 from stores.knowledge_records import CollectedKnowledge, DocumentStatus
 from stores.sql.connection import Connection
 from stores.sql.journal import SqlJournal, Work
@@ -35,6 +37,7 @@ from stores.sql.tables import (
     knowledge_vectors,
     knowledge_versions,
 )
+from stores.sql.values import INTEGER_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +45,9 @@ T = TypeVar("T")
 
 # About how many rows a transaction deletes.
 _BATCH = 256
+# How often it looks for what was staged and left, and after how many microseconds that goes.
+_LOOK_SECONDS = 3_600.0
+_GRACE = int(STAGED_GRACE_SECONDS * 1_000_000)
 _LEFT = "it was not taken in to its end: add it again"
 
 _versions = knowledge_versions.c
@@ -151,14 +157,20 @@ class KnowledgeCollector:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
+        looked_at = -INTEGER_MAX
         while True:
-            await self._woken.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), _LOOK_SECONDS)
             self._woken.clear()
+            now = self._now()
+            looks = now - looked_at >= _LOOK_SECONDS * 1_000_000
             try:
-                await self.collect(left_before=None)
+                await self.collect(left_before=now - _GRACE if looks else None)
             except StoreError as error:
-                # It is asked for again by whatever is dropped next, and at the next start.
+                # It is tried again after a while, and when something else is dropped.
                 logger.warning("rows of removed documents stay for now: %s", error)
+            else:
+                looked_at = now if looks else looked_at
 
     async def collect(self, *, left_before: int | None) -> CollectedKnowledge:
         """Delete what was dropped; before that, drop what was staged and left since a time."""

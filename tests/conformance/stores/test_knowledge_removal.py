@@ -184,7 +184,7 @@ async def test_what_was_removed_is_collected_after_the_next_start(
     other = await open_stores(database_url)
     try:
         while rows_of_knowledge(database_url):
-            await other.journal.flush()
+            await other.ping()
     finally:
         await other.close()
 
@@ -213,6 +213,23 @@ async def test_what_was_staged_and_left_is_dropped_after_a_grace(
     assert await stores.knowledge.collect() == CollectedKnowledge()
     await stores.knowledge.put_document(a_header("new", sha256=b"2"), chunks_of("token"))
     assert await found(stores, "token") == ["old 0", "new 0"]
+
+
+async def test_what_was_left_goes_in_the_background(
+    stores: Stores, database_url: str, clock: Clock
+) -> None:
+    staged = await stores.knowledge.stage(a_header())
+    await stores.knowledge.add_chunks(staged, chunks_of("token"))
+    clock.now += timedelta(days=2)
+    other = await open_stores(database_url, clock=clock)
+    try:
+        while "knowledge_chunks" in rows_of_knowledge(database_url):
+            await other.ping()
+    finally:
+        await other.close()
+    left = await stores.knowledge.get_document(BASE, "guide")
+    assert left is not None
+    assert left.status is DocumentStatus.FAILED
 
 
 async def test_artifact_of_a_document_stays_as_long_as_the_document(
