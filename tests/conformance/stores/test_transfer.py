@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from stores import open_stores
+from stores import Stores, open_stores
 from stores.blobs.names import BlobName
 from stores.errors import BlobLost, InvalidRecord, StoreError, TransferDamaged, TransferRefused
+from stores.knowledge_records import pack_vector
 from stores.records import ArtifactHeader, RunFacts
 from stores.sql.opening import open_database
 from stores.sql.tables import metadata, transcript_items
 from stores.transfer import export_database, import_database
+from tests.conformance.stores.knowledge_samples import MODEL, a_base, a_header, chunks_of
 from tests.conformance.stores.samples import NOON, a_run, accepted, an_event, an_item
 from tests.conformance.stores.transferring import Make, fill_oddly, make_database
 
@@ -103,6 +105,51 @@ async def test_imported_database_goes_on_where_the_exported_one_was(
         assert (await target.ledger.accept(event, run).committed).run.run_id == "run-2"
     finally:
         await target.close()
+
+
+@pytest.mark.parametrize("source", ENGINES)
+@pytest.mark.parametrize("target", ENGINES)
+async def test_imported_documents_are_found_as_they_were(
+    source: str, target: str, make_database: Make, tmp_path: Path
+) -> None:
+    urls = {name: make_database(engine) for name, engine in (("from", source), ("to", target))}
+    before = await open_stores(urls["from"])
+    await a_base(before)
+    for number in range(3):
+        header = a_header(sha256=b"%d" % number, metadata_json=f'{{"n": {number}}}')
+        chunks = chunks_of(
+            f"run token {number}", f"运行令牌 {number}", vectors=[[1, number], [number, 1]]
+        )
+        await before.knowledge.put_document(header, chunks)
+    staged = await before.knowledge.stage(a_header("next"))
+    staged = await before.knowledge.add_chunks(staged, chunks_of("token"))
+    answers = [await ask_knowledge(before)]
+    await before.close()
+    await export_database(urls["from"], tmp_path / "export")
+    await import_database(urls["to"], tmp_path / "export")
+    after = await open_stores(urls["to"])
+    try:
+        answers.append(await ask_knowledge(after))
+        assert answers[0] == answers[1]
+        # It goes on, with numbers that nothing had before.
+        await after.knowledge.finish(await after.knowledge.add_chunks(staged, chunks_of("more")))
+        hits = await after.knowledge.search_text(["docs"], "token more")
+        assert len(hits) == 3
+        assert len({hit.chunk.number for hit in hits}) == 3
+    finally:
+        await after.close()
+
+
+async def ask_knowledge(stores: Stores) -> list[object]:
+    knowledge, vector = stores.knowledge, pack_vector([1, 3])
+    return [
+        *await knowledge.search_text(["docs"], "token 令牌"),
+        *await knowledge.search_text(["docs"], "token", filters_json='{"n": 2}'),
+        *await knowledge.search_text(["docs"], "token", filters_json='{"n": 1}'),
+        *await knowledge.search_vectors(["docs"], MODEL, vector),
+        await knowledge.counts("docs", MODEL),
+        await knowledge.documents("docs"),
+    ]
 
 
 def source_path(tmp_path: Path) -> Path:
