@@ -103,8 +103,8 @@ class AnswerWriter:
         self._show_parts(part for part in message.parts if not part.HasField("text"))
         for artifact in message.artifacts:
             self.remark(_file(artifact))
-        for source in told_sources(message.metadata):
-            self.remark(source)
+        if sources := told_sources(message.metadata):
+            self.remark(f"sources: {' · '.join(sources)}")
         self._current = None
         self._output.flush()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def told_sources(metadata: Mapping[str, str]) -> list[str]:
-    """Returns a line for each source; of metadata that means something else by the word, none."""
+    """Returns a few words for each source; of metadata that means something else by the word, none."""
     return [
         f"[{number}] {_told(source)}" for number, source in enumerate(_sources(metadata), start=1)
     ]
@@ -34,5 +34,5 @@ def _told(source: Mapping[str, Any]) -> str:
     base = source.get("base")
     kept_in = f" in {base}" if base else ""
     position = source.get("position")
-    place = f", from character {position}" if isinstance(position, int) else ""
+    place = f", at {position}" if isinstance(position, int) else ""
     return f"{source['document']}{kept_in}{place}"

@@ -167,10 +167,10 @@ def test_sources_of_an_answer_follow_it_as_remarks() -> None:
     AnswerWriter(output=output, remarks=remarks, colour=False).show(result)
 
     assert output.getvalue() == "The run's rights [1].\n"
-    first, second = remarks.getvalue().splitlines()
-    assert first.endswith(".md in docs, from character 120")
-    assert "\x1b" not in first
-    assert second == "[2] b.md"
+    told = remarks.getvalue()
+    assert told.startswith("sources: [1] a")
+    assert told.endswith(".md in docs, at 120 · [2] b.md\n")
+    assert "\x1b" not in told
 
 
 @pytest.mark.parametrize("value", ["", "no JSON", "{}", '"text"', "[1, null]", "[" * 100_000])
