@@ -10,7 +10,7 @@ from typing import Any
 
 
 def told_sources(metadata: Mapping[str, str]) -> list[str]:
-    """Returns a few words for each source; of metadata that means something else by the word, none."""
+    """Returns a few words for each source; none where metadata means something else by it."""
     return [
         f"[{number}] {_told(source)}" for number, source in enumerate(_sources(metadata), start=1)
     ]
