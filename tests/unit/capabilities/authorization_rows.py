@@ -92,7 +92,8 @@ def _tool(name: str, permitted: str, /, **fields: Any) -> dict[str, Row]:
     return {
         name: Row(
             fields={"tool_name": "files__read", **fields},
-            outcome="NOT_IMPLEMENTED",
+            # Nobody has started its server.
+            outcome="UNAVAILABLE",
             resource="files__read",
             lacking={
                 "permission": permission("tools", permitted),

@@ -51,6 +51,13 @@ def expected(reason: str) -> tuple[str, str]:
     return (CODES[reason].name, reason) if reason else ("", "")
 
 
+def audited_as(reason: str) -> AuditOutcome:
+    """Returns what the audit calls it: who is away failed, and refused nothing."""
+    if reason == "UNAVAILABLE":
+        return AuditOutcome.FAILED
+    return AuditOutcome.REFUSED if reason else AuditOutcome.DONE
+
+
 async def rows_of(world: World, before: int) -> list[AuditRecord]:
     """Returns the rows that were written since, at least one: a stream's comes at its end."""
 
@@ -80,7 +87,7 @@ async def try_out(
         wrong.append(f"{rpc}: told {outcome!r}, not {reason or 'an answer'}")
     wanted = {
         "rpc": rpc,
-        "outcome": AuditOutcome.REFUSED if reason else AuditOutcome.DONE,
+        "outcome": audited_as(reason),
         "reason": reason,
         "run_id": f"run of {world.mine.envelope.event_id}",
         "runner_id": "plugin:acme/desk/default",
