@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.commands import RUNMESH, CommandLine, wait_for
+from tests.integration.host.host_process import HostProcess
 
 # Makes the terminal the one whose Ctrl-C belongs to the command, as a shell does.
 _TAKE_TERMINAL = """
@@ -173,6 +174,18 @@ def test_a_conversation_on_a_terminal(running_host: CommandLine) -> None:
     assert terminal.end() == 0
 
 
+def test_a_terminal_says_first_which_agent_and_model_answer(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with HostProcess(data, echoes=False) as host:
+        wait_for(lambda: "runmesh/local-agent is serving" in host.log())
+        who = "agent default on plugin:runmesh/local-agent/default, model rehearsal"
+        terminal = Terminal(CommandLine(data), "chat", first=who)
+        terminal.expect("no language model")
+        terminal.expect(_READY)
+        terminal.type("\x04")
+        assert terminal.end() == 0
+
+
 def test_ctrl_c_cancels_an_answer_and_the_chat_goes_on(running_host: CommandLine) -> None:
     terminal = Terminal(running_host, "chat", "--agent", "slow")
     terminal.type("go\r")
@@ -193,10 +206,10 @@ def _pasted(text: str) -> str:
 class Terminal:
     """A command on a terminal of its own."""
 
-    def __init__(self, command_line: CommandLine, *arguments: str) -> None:
+    def __init__(self, command_line: CommandLine, *arguments: str, first: str = _READY) -> None:
         self._screen = ""
         self._process, self._keyboard = _on_terminal(command_line, *arguments)
-        self.expect(_READY)
+        self.expect(first)
 
     def type(self, text: str) -> None:
         os.write(self._keyboard, text.encode())
