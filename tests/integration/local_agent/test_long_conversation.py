@@ -267,3 +267,33 @@ async def test_turn_after_a_cancelled_round_of_tools_is_valid_and_knows_of_the_c
     assert "No result" in told[3][1]
     assert told[4][1].startswith("Let me look.\n[This answer was cut off")
     assert told[5:] == [("user", "What came of it?")]
+
+
+@pytest.mark.timeout(300)
+async def test_what_the_notes_leave_out_is_found_by_words_of_the_question(
+    server: TortureServer,
+) -> None:
+    prompts: list[Any] = []
+
+    def reply(request: Request) -> Reply:
+        if request.body["messages"][0]["content"].startswith("You keep the notes"):
+            return completion({"role": "assistant", "content": "Somebody asks this and that."})
+        prompts.append(request.body["messages"])
+        return streamed(chunk("So be it. " * 20), chunk(finish="stop"))
+
+    server.answer(reply)
+    async with local_agent(model(PRIMARY, server, context_window_tokens=3000)) as host:
+        await host.dispatch("The boathouse is opened with heliotrope.")
+        await host.dispatch("船屋的密码是向日葵七号。")
+        for number in range(25):
+            await host.dispatch(f"Tell me of number {number}, please. " * 4)
+        await host.dispatch("How is the boathouse opened?")
+        english = prompts[-1]
+        await host.dispatch("船屋的密码是什么？")
+        chinese = prompts[-1]
+
+    for messages, fact in ((english, "heliotrope"), (chinese, "向日葵七号")):
+        require_valid(messages)
+        said = [each["content"] for each in messages if fact in each["content"]]
+        assert len(said) == 1
+        assert said[0].startswith("[Quoted from earlier")
