@@ -54,12 +54,17 @@ class Summary:
     def told(self) -> str:
         """In one line."""
         counts = [
-            f"{self.added} added ({self.passages} passages)",
+            f"{self.added} added ({passages_of(self.passages)})",
             f"{self.unchanged} unchanged",
             f"{self.removed} removed" if self.removed else "",
             f"{len(self.failed)} failed" if self.failed else "",
         ]
         return ", ".join(filter(None, counts))
+
+
+def passages_of(count: int) -> str:
+    """So many passages, in words."""
+    return f"{count} passage" if count == 1 else f"{count} passages"
 
 
 class AddingShown:
@@ -198,8 +203,7 @@ class Adding:
         self._summary.added += 1
         self._summary.passages += last.document.passages
         self._summary.vectors_missing = last.vectors_missing or self._summary.vectors_missing
-        count = last.document.passages
-        shown.end(task, f"{file.document_id}: {count} {'passage' if count == 1 else 'passages'}")
+        shown.end(task, f"{file.document_id}: {passages_of(last.document.passages)}")
 
     def _fail(self, file: FoundFile, why: str, shown: AddingShown, task: "TaskID | None") -> None:
         self._summary.failed.append((str(file.path), why))
