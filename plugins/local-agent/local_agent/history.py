@@ -16,7 +16,7 @@ from runner_sdk.messages import user_message
 
 from .budget import cut_text
 from .files import is_viewable
-from .tokens import is_image, messages_tokens, part_tokens, text_tokens
+from .tokens import is_image, messages_tokens, part_tokens
 
 _CUT_OFF = "[This answer was cut off: the run ended before it was complete.]"
 
@@ -189,8 +189,3 @@ def passages_of(
         passage.cursor = item.cursor
         passage.event_ids.add(item.event_id)
     return passages
-
-
-def item_tokens(item: api.TranscriptItem) -> int:
-    """Returns about how many tokens an item is, for a reader that must know when to stop."""
-    return text_tokens(item.text) + 8
