@@ -17,6 +17,7 @@ from benchmarks.stage import Stage
 from benchmarks.ways import WrongRun
 
 _RUNNER = "plugin:benchmarks/caller/default"
+_ECHO = "plugin:runmesh/echo/default"
 _CONVERSATION = "host-calls"
 # Each message of a caller is answered with one: a page of 50 is full.
 _MESSAGES = 30
@@ -27,8 +28,9 @@ _LATENCY, _RATE = at_most(1.6), at_least(0.7)
 
 async def measure(stage: Stage, plan: Plan) -> Sequence[Row]:
     """Measures each call one at a time and 64 at once, against a bare server of the same bytes."""
+    await _have(stage, admin_pb2.Agent(id="echoing", runner_id=_ECHO))
     for _ in range(_MESSAGES):
-        await _ask(stage, agent_id="default", text=_TEXT)
+        await _ask(stage, agent_id="echoing", text=_TEXT)
     calls = ("GetState", "PageHistory")
     files = []
     for call in calls:
@@ -70,11 +72,16 @@ async def _figure(stage: Stage, config: dict[str, Any], name: str) -> float:
 
 async def _run(stage: Stage, config: dict[str, Any]) -> str:
     """Runs the caller with a configuration, and returns what it logged."""
-    agent = admin_pb2.Agent(id="caller", runner_id=_RUNNER, config_json=json.dumps(config))
+    await _have(
+        stage, admin_pb2.Agent(id="caller", runner_id=_RUNNER, config_json=json.dumps(config))
+    )
+    return await _ask(stage, agent_id="caller", text="measure")
+
+
+async def _have(stage: Stage, agent: admin_pb2.Agent) -> None:
     await stage.echo.admin.Apply(
         admin_pb2.ApplyRequest(agents=[agent]), metadata=stage.echo.metadata
     )
-    return await _ask(stage, agent_id="caller", text="measure")
 
 
 async def _ask(stage: Stage, *, agent_id: str, text: str) -> str:
