@@ -2,6 +2,9 @@
 
 import json
 from collections.abc import Mapping
+from http.server import HTTPServer, SimpleHTTPRequestHandler
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -68,6 +71,30 @@ def test_schema_that_is_broken_or_elsewhere_is_told_and_never_fetched(
     schema: Mapping[str, Any],
 ) -> None:
     assert find_trouble(json.dumps(schema)).startswith("its schema cannot be used")
+
+
+def test_schema_elsewhere_is_not_fetched_even_where_it_could_be(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text("{}")
+    asked: list[str] = []
+
+    class Handler(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            address = f"http://127.0.0.1:{server.server_port}/schema.json"
+            for place in (address, (tmp_path / "schema.json").as_uri()):
+                assert find_trouble(json.dumps({"$ref": place}))
+        finally:
+            server.shutdown()
+            thread.join()
+    assert asked == []
 
 
 def test_pattern_that_explodes_is_bounded() -> None:
