@@ -209,7 +209,7 @@ async def test_long_and_strange_names_fit_into_metadata() -> None:
     strange = hit(1, 0.5)
     strange.document_name = "\x01" * 500
     async with agent() as host:
-        host.add_knowledge_base("docs", strange, name="基" * 500)
+        host.add_knowledge_base("docs", strange, name="\x01" * 500)
         host.add_model(PRIMARY, "Yes.")
         outcome = await host.run(QUESTION, config=CONFIG)
 
