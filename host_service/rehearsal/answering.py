@@ -64,12 +64,12 @@ def answer(request: ChatRequest) -> Answer:
 
 def _wanted_tool(request: ChatRequest, question: str) -> OfferedTool | None:
     called = {call.name for each in request.since for call in each.calls}
+    left = [each for each in request.tools if each.name not in called]
     if request.forced_tool:
-        return next((each for each in request.tools if each.name == request.forced_tool), None)
+        return next((each for each in left if each.name == request.forced_tool), None)
     chosen = choose_tool(question, request.tools, already=called)
     if chosen is None and request.must_call:
-        left = [each for each in request.tools if each.name not in called]
-        return next(iter(left or request.tools), None)
+        return next(iter(left), None)
     return chosen
 
 

@@ -144,6 +144,17 @@ def test_a_choice_of_tools_is_kept_to() -> None:
     assert answer(request("add 1 and 2", tools=[ADD], tool_choice="none")).calls == ()
 
 
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "math__add"}}]
+)
+def test_it_comes_to_an_end_even_where_a_call_is_forced(choice: object) -> None:
+    asked: list[Said] = ["add 1 and 2", called("math__add"), result("3")]
+    told = answer(request(*asked, tools=[ADD], tool_choice=choice))
+
+    assert told.calls == ()
+    assert "gave: 3" in told.text
+
+
 def test_a_tool_whose_arguments_cannot_be_told_is_named_and_not_called() -> None:
     odd = {
         **ADD,
