@@ -5,8 +5,14 @@ from typing import Any
 
 import pytest
 
+from host_service.agents.agent import Agent
 from host_service.agents.config_schema import ConfigField, ConfigSchema
-from host_service.agents.selectors import Selection, choose_model, selections
+from host_service.agents.selectors import (
+    Selection,
+    choose_model,
+    grant_knowledge_base,
+    selections,
+)
 
 SCHEMA = ConfigSchema(
     (
@@ -75,3 +81,34 @@ def test_first_model_goes_into_the_first_selector_that_has_no_choice() -> None:
     assert choose_model(fallback, '{"m": {"primary": ""}}', "small") == '{"m":"small"}'
     assert choose_model(fallback, '{"m": {"primary": "x"}}', "small") is None
     assert selections(fallback, '{"m":"small"}') == (Selection("model", "small", "m"),)
+
+
+def an_agent(config_json: str = "{}", *bases: str) -> Agent:
+    return Agent(id="a", runner_id="plugin:a/b/c", config_json=config_json, knowledge_bases=bases)
+
+
+def test_knowledge_base_goes_into_the_first_selector_of_some() -> None:
+    agent = an_agent('{"size": 9007199254740993, "bases": ["old"]}')
+    granted, where = grant_knowledge_base(agent, SCHEMA, "new")
+    assert granted.config_json == '{"size":9007199254740993,"bases":["old","new"]}'
+    assert (where, granted.knowledge_bases) == ("config.bases", ())
+    assert grant_knowledge_base(granted, SCHEMA, "new") == (granted, "config.bases")
+
+
+def test_default_of_the_selector_is_kept_beside_what_is_granted() -> None:
+    field = ConfigField(
+        name="bases", type="knowledge-base-multi-selector", default_json='["shared"]'
+    )
+    granted, _ = grant_knowledge_base(an_agent(), ConfigSchema((field,)), "new")
+    assert granted.config_json == '{"bases":["shared","new"]}'
+
+
+@pytest.mark.parametrize("schema", [None, ConfigSchema()], ids=["unknown runner", "no selector"])
+def test_knowledge_base_goes_into_the_policy_without_a_selector(
+    schema: ConfigSchema | None,
+) -> None:
+    granted, where = grant_knowledge_base(an_agent("{}", "old"), schema, "new")
+    assert (where, granted.knowledge_bases) == ("resources.knowledge_bases", ("old", "new"))
+    assert grant_knowledge_base(granted, schema, "new") == (granted, where)
+    # What the policy grants need not be selected as well.
+    assert grant_knowledge_base(granted, SCHEMA, "new") == (granted, where)
