@@ -1,7 +1,7 @@
 """Tests of `host_service.agents.directory`, over real stores."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -317,3 +317,15 @@ async def test_follow_up_that_the_runner_cannot_is_refused_and_of_an_unknown_one
     stranger = an_agent(id="stranger", runner_id="plugin:acme/later/default", follow_up="steer")
     await apply(directory, [stranger], [])
     assert directory.agents["stranger"].follow_up == "steer"
+
+
+async def test_changes_of_one_agent_at_once_are_all_kept(directory: AgentDirectory) -> None:
+    await apply(directory, [an_agent()], [])
+
+    def naming(base: str) -> Callable[[Agent], Agent]:
+        return lambda agent: replace(agent, knowledge_bases=(*agent.knowledge_bases, base))
+
+    await asyncio.gather(*(directory.change_agent("helper", naming(f"b{i}")) for i in range(8)))
+    assert sorted(directory.agents["helper"].knowledge_bases) == [f"b{i}" for i in range(8)]
+    with pytest.raises(NotFound, match="'nobody'"):
+        await directory.change_agent("nobody", lambda agent: agent)

@@ -11,7 +11,8 @@ def fused(*rankings: str, weight: float = 0.5) -> list[tuple[str, float]]:
 
 def test_what_is_first_in_all_has_the_score_one() -> None:
     item, score = fused("ab", "ac")[0]
-    assert (item, score) == ("a", pytest.approx(1.0))
+    assert item == "a"
+    assert score == pytest.approx(1.0)
 
 
 def test_first_two_of_each_ranking_are_among_the_first_five() -> None:
