@@ -159,8 +159,10 @@ class KnowledgeCollector:
     async def _run(self) -> None:
         looked_at = -INTEGER_MAX
         while True:
+            # Not `wait_for`, which may lose a cancellation that comes together with what it waits for.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), _LOOK_SECONDS)
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._woken.wait()
             self._woken.clear()
             now = self._now()
             looks = now - looked_at >= _LOOK_SECONDS * 1_000_000
