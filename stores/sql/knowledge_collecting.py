@@ -159,7 +159,7 @@ class KnowledgeCollector:
     async def _run(self) -> None:
         looked_at = -INTEGER_MAX
         while True:
-            # Not `wait_for`, which may lose a cancellation that comes together with what it waits for.
+            # Not `wait_for`, which may lose a cancellation that comes together with a wake.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self._woken.wait()
