@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -12,18 +11,18 @@ from typing import Protocol
 
 from host_service.catalogue.knowledge_base import KnowledgeBase
 from host_service.catalogue.shelf import Shelf
-from host_service.errors import HostError, Unavailable
+from host_service.errors import HostError, InvalidArgument, PayloadTooLarge, Unavailable
 from host_service.knowledge.document import HEADING_SEPARATOR
 from host_service.limits import Limits
 from stores.errors import StoreError
 from stores.knowledge import Knowledge
-from stores.knowledge_records import ChunkVector, pack_vector
+from stores.knowledge_records import ChunkVector, StoredChunk, pack_vector
 
 _log = logging.getLogger("runmesh.knowledge")
 
 # What the store takes.
 _LONGEST_VECTOR = 16_384
-# Beyond this no float32 is finite.
+# Beyond this no float32 is finite; what is no number is below nothing.
 _LARGEST_NUMBER = 3.4e38
 
 
@@ -81,7 +80,7 @@ def _with_headings(headings: Sequence[str], text: str) -> str:
 def _will_do(vector: Sequence[float]) -> bool:
     return (
         0 < len(vector) <= _LONGEST_VECTOR
-        and all(math.isfinite(each) and abs(each) < _LARGEST_NUMBER for each in vector)
+        and all(abs(each) < _LARGEST_NUMBER for each in vector)
         # As float32, in which much smaller ones are 0.
         and any(abs(each) > 1e-30 for each in vector)
     )
@@ -146,18 +145,30 @@ class MissingVectors:
                 base.id, model, after=after, limit=self._limits.embedded_passages
             )
             if page.items:
-                made = await self._embedding.of_passages(
-                    model, [(chunk.heading, chunk.text) for chunk in page.items]
-                )
-                numbered = zip((chunk.number for chunk in page.items), made, strict=True)
-                done += await self._store.set_vectors(
-                    base.id, model, [ChunkVector(number, vector) for number, vector in numbered]
-                )
+                made = await self._made(model, page.items)
+                done += await self._store.set_vectors(base.id, model, made)
                 # Passages that are not searched yet are among them.
                 yield VectorsMade(done, max(done, total))
             if page.next_cursor is None:
                 return
             after = page.next_cursor
+
+    async def _made(self, model: str, chunks: Sequence[StoredChunk]) -> Sequence[ChunkVector]:
+        """Return the vectors of chunks, without those that the model will not have."""
+        passages = [(chunk.heading, chunk.text) for chunk in chunks]
+        try:
+            vectors = await self._embedding.of_passages(model, passages)
+        except (InvalidArgument, PayloadTooLarge) as error:
+            if len(chunks) == 1:
+                # Too long for it, or forbidden by its provider: to ask again would change nothing.
+                document = chunks[0].document_id
+                _log.warning(
+                    "model %s makes no vector for a passage of %s: %s", model, document, error
+                )
+                return []
+            return [each for chunk in chunks for each in await self._made(model, [chunk])]
+        numbered = zip(chunks, vectors, strict=True)
+        return [ChunkVector(chunk.number, vector) for chunk, vector in numbered]
 
     async def keep(self) -> None:
         """Make what is missing, again and again, until cancelled."""

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
-from host_service.errors import Conflict, InvalidArgument, NotFound
+from host_service.errors import Conflict, FieldFault, InvalidArgument, NotFound
 from host_service.knowledge.errors import DocumentRefused
 from host_service.knowledge.ingest import IncomingDocument, Step
 from stores.knowledge_records import DocumentStatus
@@ -150,6 +150,25 @@ async def test_vectors_are_made_when_a_knowledge_base_is_given_a_model(world: Wo
     made = [each async for each in world.desk.missing.fill(base)]
     assert (made[0].done, made[-1].done, made[-1].total) == (0, total, total)
     assert [each.done async for each in world.desk.missing.fill(base)] == [total]
+
+
+async def test_passage_that_a_model_will_not_have_costs_the_others_nothing(world: World) -> None:
+    base = await world.base(with_vectors=True)
+    willing = world.model.embed
+
+    async def unwilling(model: str, texts: list[str]) -> list[list[float]]:
+        if any("topic7 " in text for text in texts):
+            raise InvalidArgument([FieldFault("input", "shorter", "a long text")])
+        return await willing(model, texts)
+
+    world.model.embed = unwilling  # type: ignore[method-assign, assignment]
+    total = (await world.add(base, "a.md", LONG))[-1].total
+    async for _ in world.desk.missing.fill(base):
+        pass
+    counts = await world.stores.knowledge.counts(base.id, MODEL)
+    having = [hit for hit in await world.search("topic7") if "topic7 " in hit.chunk.text]
+    assert 0 < len(having) <= 3
+    assert counts.chunks_with_vectors == total - len(having)
 
 
 async def test_vectors_that_will_not_do_are_none(world: World) -> None:

@@ -3,6 +3,7 @@
 
 import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +74,15 @@ def test_what_reads_as_one_character_is_never_cut(text: str, characters: int) ->
     for each in cut(document, characters=characters, overlap=characters // 3):
         assert may_cut(text, each.position)
         assert may_cut(text, each.position + each.length)
+
+
+@pytest.mark.parametrize("text", ["worde\u0301", "word\r\nword", "ab cd\r\nef"])
+def test_no_passage_is_within_the_one_before(text: str) -> None:
+    for characters in (2, 3, 4):
+        for overlap in range(characters):
+            passages = list(cut(ReadDocument(text=text), characters=characters, overlap=overlap))
+            ends = [each.position + each.length for each in passages]
+            assert ends == sorted(set(ends)), (characters, overlap)
 
 
 def test_text_of_nothing_but_marks_is_cut_all_the_same() -> None:
