@@ -1,4 +1,4 @@
-"""Removes artifacts that have expired, and bytes that no artifact refers to any more."""
+"""Removes artifacts that have expired, bytes that none refers to, and what is left of documents."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import random
 from host_service.limits import Limits
 from stores.artifacts import Artifacts
 from stores.errors import StoreError
+from stores.knowledge import Knowledge
 
 _log = logging.getLogger("runmesh.host")
 
@@ -25,9 +26,8 @@ async def keep_collected(*, artifacts: Artifacts, limits: Limits) -> None:
         artifacts: Where they are kept.
         limits: How often, and after which grace.
     """
-    interval = limits.artifact_collection_seconds
     while True:
-        await asyncio.sleep(interval * random.uniform(_EARLIEST, 1.0))  # noqa: S311 - no secret
+        await _wait(limits)
         try:
             collected = await artifacts.collect_orphans(grace_seconds=limits.artifact_grace_seconds)
         except StoreError as error:
@@ -40,3 +40,32 @@ async def keep_collected(*, artifacts: Artifacts, limits: Limits) -> None:
                 collected.blobs,
                 collected.size_bytes,
             )
+
+
+async def keep_documents_collected(*, knowledge: Knowledge, limits: Limits) -> None:
+    """Collect what is left of documents that were removed, or whose coming in was given up.
+
+    Like `keep_collected`.
+
+    Args:
+        knowledge: Where they are kept.
+        limits: How often.
+    """
+    while True:
+        await _wait(limits)
+        try:
+            collected = await knowledge.collect()
+        except StoreError as error:
+            _log.warning("documents could not be collected, and are tried again: %s", error)
+            continue
+        if collected.versions:
+            _log.info(
+                "collected %d versions of documents with %d passages",
+                collected.versions,
+                collected.chunks,
+            )
+
+
+async def _wait(limits: Limits) -> None:
+    interval = limits.artifact_collection_seconds
+    await asyncio.sleep(interval * random.uniform(_EARLIEST, 1.0))  # noqa: S311 - no secret

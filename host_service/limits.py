@@ -61,8 +61,8 @@ class Limits:
         range_bytes: One range of an artifact.
         chunk_bytes: One chunk of an artifact's stream.
         artifact_bytes: One artifact.
-        artifact_collection_seconds: How often a host looks for artifacts that have expired and for
-            bytes that none refers to.
+        artifact_collection_seconds: How often a host looks for artifacts that have expired, for
+            bytes that none refers to, and for what is left of documents.
         artifact_grace_seconds: How long nobody may have touched such bytes before they go; longer
             than any upload needs to store them.
         state_value_bytes: A value of state, as JSON.

@@ -42,7 +42,7 @@ from host_service.capabilities.uploads import Uploads
 from host_service.capabilities.whole_texts import WholeTexts
 from host_service.certificates.files import ListenFiles
 from host_service.certificates.watched import keep_watched
-from host_service.collecting import keep_collected
+from host_service.collecting import keep_collected, keep_documents_collected
 from host_service.configuration import Configuration
 from host_service.console.http import HttpServer
 from host_service.data_folder import DataFolder, HostAddresses
@@ -373,6 +373,10 @@ class _Builder:
             keep_collected(artifacts=stores.artifacts, limits=self._limits)
         )
         self._stack.callback(collecting.cancel)
+        documents_collecting = asyncio.create_task(
+            keep_documents_collected(knowledge=stores.knowledge, limits=self._limits)
+        )
+        self._stack.callback(documents_collecting.cancel)
         readiness = Readiness(stores=stores, supervisor=supervisor)
         self._settle(readiness, health_servicer, directory)
         naming = asyncio.create_task(own_models.learn_name(directory.reload))

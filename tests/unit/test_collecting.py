@@ -6,14 +6,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from host_service.collecting import keep_collected
+from host_service.collecting import keep_collected, keep_documents_collected
 from host_service.limits import Limits
 from stores import Stores, open_stores
 from stores.errors import StoreUnavailable
+from stores.knowledge import Knowledge
+from stores.knowledge_records import CollectedKnowledge
 from stores.records import ArtifactHeader, Collected
 
 SOON = Limits(artifact_collection_seconds=0.01, artifact_grace_seconds=0.0)
@@ -110,3 +112,36 @@ async def test_collection_that_fails_is_told_and_tried_again(
         await end(task)
     assert "the bucket is away" in caplog.text
     assert artifacts.graces == {7.0}
+
+
+async def test_what_is_left_of_documents_is_collected_again_after_a_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stores = await open_stores(f"sqlite:///{tmp_path / 'stores.db'}")
+    collect, times = stores.knowledge.collect, list[int]()
+    done = asyncio.Event()
+
+    class Failing:
+        """The store, which cannot be reached the first time."""
+
+        async def collect(self) -> CollectedKnowledge:
+            times.append(1)
+            if len(times) == 1:
+                raise StoreUnavailable("away")
+            await collect()
+            done.set()
+            return CollectedKnowledge(versions=1, chunks=2)
+
+    caplog.set_level(logging.INFO, "runmesh.host")
+    task = asyncio.create_task(
+        keep_documents_collected(knowledge=cast("Knowledge", Failing()), limits=SOON)
+    )
+    await done.wait()
+    await asyncio.sleep(0)
+    await end(task)
+    await stores.close()
+    told = [record.getMessage() for record in caplog.records]
+    assert told[:2] == [
+        "documents could not be collected, and are tried again: away",
+        "collected 1 versions of documents with 2 passages",
+    ]
