@@ -106,8 +106,8 @@ def grant_knowledge_base(
         ids = (*agent.knowledge_bases, knowledge_base_id)
         return replace(agent, knowledge_bases=ids), "resources.knowledge_bases"
     chosen = read_exactly(schema.fill(agent.config_json)).get(selector.name)
-    ids = [*(chosen if isinstance(chosen, list) else ()), knowledge_base_id]
-    config = {**read_exactly(agent.config_json), selector.name: ids}
+    selected = [*(chosen if isinstance(chosen, list) else ()), knowledge_base_id]
+    config = {**read_exactly(agent.config_json), selector.name: selected}
     return replace(agent, config_json=write_exactly(config)), f"config.{selector.name}"
 
 
