@@ -11,7 +11,7 @@ readonly destination=${2:-build/stubs/$language}
 readonly tools=$PWD/build/stub-tools/$language
 
 readonly protoc_gen_go=1.36.12 protoc_gen_go_grpc=1.6.2
-readonly protoc_gen_es=2.17.0
+readonly protoc_gen_es=2.17.0 grpc_health_check=2.1.0 grpc_reflection=1.0.4
 readonly protoc=4.36.2 protoc_gen_grpc_java=1.83.1
 readonly protoc_gen_prost=0.5.0 protoc_gen_tonic=0.5.0
 
@@ -60,7 +60,8 @@ install_tools() {
         typescript)
             need npm "install Node.js"
             npm install --silent --no-audit --no-fund --no-save --prefix "$tools" \
-                "@bufbuild/protoc-gen-es@$protoc_gen_es" >&2
+                "@bufbuild/protoc-gen-es@$protoc_gen_es" \
+                "grpc-health-check@$grpc_health_check" "@grpc/reflection@$grpc_reflection" >&2
             ;;
         java)
             maven_tool com.google.protobuf protoc "$protoc" protoc
@@ -96,7 +97,21 @@ if [[ ! -f $stamp || "$(<"$stamp")" != "$(cksum <"${BASH_SOURCE[0]}")" ]]; then
     cksum <"${BASH_SOURCE[0]}" >"$stamp"
 fi
 
+# What every gRPC process serves and sends beside its own services: no package has it for protobuf-es.
+standard_typescript() {
+    local modules=$tools/node_modules standard=$tools/standard google
+    google=$(.venv/bin/python -c 'import google.rpc.status_pb2 as found; print(found.__file__)')
+    rm -rf "$standard"
+    mkdir -p "$standard/google/rpc"
+    cp "${google%/*}"/{status,error_details}.proto "$standard/google/rpc"
+    cp -r "$modules/@grpc/reflection/build/proto/grpc" "$standard"
+    cp -r "$modules/grpc-health-check/proto/health" "$standard/grpc"
+    .venv/bin/buf build "$standard" --exclude-source-info --output "$standard.binpb"
+    .venv/bin/buf generate "$standard.binpb" --template dev/stubs/typescript.yaml --output "$destination"
+}
+
 .venv/bin/buf generate --template "dev/stubs/$language.yaml" --output "$destination"
+[[ $language != typescript ]] || standard_typescript
 if [[ $language == csharp ]]; then
     if command -v grpc_csharp_plugin >/dev/null; then
         .venv/bin/buf generate --template dev/stubs/csharp-services.yaml --output "$destination"
