@@ -99,28 +99,37 @@ class DocumentReader:
             await process.end()
 
     async def _ask(self, task: ReadingTask, content: bytes) -> Mapping[str, Any]:
-        process = self._idle.pop() if self._idle else None
-        if process is None or process.has_ended:
-            process = await _Process.start(most_memory=self._limits.document_memory_bytes)
+        if self._idle:
+            # It may have ended since without having been asked anything: no fault of the document.
+            with contextlib.suppress(EOFError, OSError):
+                return await self._ask_one(self._idle.pop(), task, content)
+        process = await _Process.start(most_memory=self._limits.document_memory_bytes)
+        try:
+            return await self._ask_one(process, task, content)
+        except (EOFError, OSError) as error:
+            raise self._gave_up(task) from error
+
+    async def _ask_one(
+        self, process: _Process, task: ReadingTask, content: bytes
+    ) -> Mapping[str, Any]:
         try:
             async with asyncio.timeout(task.seconds * _PATIENCE):
-                answer = await process.ask(task, content)
-        except (TimeoutError, EOFError, OSError) as error:
-            raise ReaderFailed(
-                f"it could not be read in {task.seconds:g} s (limits.document_seconds) and with "
-                f"{self._limits.document_memory_bytes} bytes of memory: it is damaged, or much "
-                "larger inside than outside"
-            ) from error
-        except BaseException:
-            # Cancelled in the middle: what it would answer is for nobody.
-            process.kill()
-            raise
+                return await process.ask(task, content)
+        except TimeoutError as error:
+            raise self._gave_up(task) from error
         finally:
             if process.is_between:
                 self._keep(process)
             else:
+                # What it would answer is for nobody.
                 await process.end()
-        return answer
+
+    def _gave_up(self, task: ReadingTask) -> ReaderFailed:
+        return ReaderFailed(
+            f"it could not be read in {task.seconds:g} s (limits.document_seconds) and with "
+            f"{self._limits.document_memory_bytes} bytes of memory: it is damaged, or much "
+            "larger inside than outside"
+        )
 
     def _keep(self, process: _Process) -> None:
         """Keep a process for the next document, if one comes soon."""
@@ -173,6 +182,7 @@ class _Process:
 
     @property
     def has_ended(self) -> bool:
+        """Whether the system has ended it."""
         return self._process.returncode is not None
 
     async def ask(self, task: ReadingTask, content: bytes) -> Mapping[str, Any]:
