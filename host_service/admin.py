@@ -51,7 +51,7 @@ from stores.secrets import Secrets
 
 @refuse_missing
 class AdminServicer(
-    ModelCalls, RunCalls, ActionCalls, AttachCalls, PluginCalls, ToolServerCalls, KnowledgeCalls
+    KnowledgeCalls, ModelCalls, RunCalls, ActionCalls, AttachCalls, PluginCalls, ToolServerCalls
 ):
     """Decodes, does one thing, encodes.
 

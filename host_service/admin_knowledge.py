@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-from runmesh.admin.v1 import admin_pb2_grpc, knowledge_pb2
+from runmesh.admin.v1 import admin_pb2, knowledge_pb2
 
 from host_service import wire_knowledge
 from host_service.admin_audit import AdminAudit
+from host_service.admin_catalogue import CatalogueCalls
 from host_service.agents.agent import Agent
 from host_service.agents.directory import AgentDirectory
-from host_service.agents.selectors import grant_knowledge_base
+from host_service.agents.selectors import grant_knowledge_base, revoke_knowledge_base
 from host_service.capabilities.knowledge import DEFAULT_HITS, hit_message
 from host_service.catalogue.knowledge_base import KnowledgeBase
 from host_service.errors import FieldFault, InvalidArgument, NotFound, PayloadTooLarge
@@ -28,7 +29,7 @@ _INFO_FIRST = "what is said of the document in the first message, and only there
 _MOST_DOCUMENTS = 100
 
 
-class KnowledgeCalls(admin_pb2_grpc.AdminServiceServicer):
+class KnowledgeCalls(CatalogueCalls):
     """Decodes, does one thing, encodes. A part of `AdminServicer`, which gives it what it needs.
 
     Attributes:
@@ -50,6 +51,23 @@ class KnowledgeCalls(admin_pb2_grpc.AdminServiceServicer):
     _pages: PageTokens
     _audit: AdminAudit
     _limits: Limits
+
+    async def DeleteKnowledgeBase(
+        self, request: admin_pb2.DeleteKnowledgeBaseRequest, context: Context
+    ) -> admin_pb2.DeleteKnowledgeBaseResponse:
+        """Remove a knowledge base with its documents, and take it from every agent."""
+        response = await super().DeleteKnowledgeBase(request, context)
+        for agent in list(self._directory.agents.values()):
+            without = self._without(agent, request.knowledge_base_id)
+            if without != agent:
+                await self._directory.change_agent(
+                    agent.id, lambda now: self._without(now, request.knowledge_base_id)
+                )
+        return response
+
+    def _without(self, agent: Agent, knowledge_base_id: str) -> Agent:
+        schema = self._schemas.of(agent.runner_id)
+        return revoke_knowledge_base(agent, schema, knowledge_base_id)
 
     async def AddDocument(  # type: ignore[override]  # written to the context, as the edge needs it
         self, requests: AsyncIterator[knowledge_pb2.AddDocumentRequest], context: Context

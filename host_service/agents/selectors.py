@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from host_service.agents.agent import Agent
-from host_service.agents.config_schema import ConfigSchema
+from host_service.agents.config_schema import ConfigField, ConfigSchema
 from host_service.validation.json_exact import read_exactly, write_exactly
 
 _BASE_SELECTORS = frozenset({"knowledge-base-multi-selector"})
@@ -96,7 +96,7 @@ def grant_knowledge_base(
     """
     selector = None
     if schema is not None:
-        selector = next((field for field in schema.fields if field.type in _BASE_SELECTORS), None)
+        selector = next(filter(_selects_bases, schema.fields), None)
         for each in selections(schema, schema.fill(agent.config_json)):
             if (each.kind, each.name) == (KNOWLEDGE_BASE, knowledge_base_id):
                 return agent, f"config.{each.field}"
@@ -109,6 +109,27 @@ def grant_knowledge_base(
     selected = [*(chosen if isinstance(chosen, list) else ()), knowledge_base_id]
     config = {**read_exactly(agent.config_json), selector.name: selected}
     return replace(agent, config_json=write_exactly(config)), f"config.{selector.name}"
+
+
+def revoke_knowledge_base(
+    agent: Agent, schema: ConfigSchema | None, knowledge_base_id: str
+) -> Agent:
+    """Return an agent that neither selects a knowledge base nor has it by its policy."""
+    ids = tuple(each for each in agent.knowledge_bases if each != knowledge_base_id)
+    config = read_exactly(agent.config_json)
+    names = {field.name for field in (schema.fields if schema else ()) if _selects_bases(field)}
+    kept = {
+        name: [each for each in value if each != knowledge_base_id]
+        if name in names and isinstance(value, list)
+        else value
+        for name, value in config.items()
+    }
+    config_json = agent.config_json if kept == config else write_exactly(kept)
+    return replace(agent, knowledge_bases=ids, config_json=config_json)
+
+
+def _selects_bases(field: ConfigField) -> bool:
+    return field.type in _BASE_SELECTORS
 
 
 def _is_unchosen(value: object) -> bool:

@@ -146,6 +146,9 @@ def test_base_goes_to_an_agent_by_what_its_runner_declares(host: CommandLine) ->
     assert "knowledge base lonely is created" in nobody.err
     for each in ("chosen", "policed", "lonely"):
         assert host("kb", "remove", each, "--yes").status == 0
+    agents = {each["id"]: each for each in host("agents", "list", "--json").json()}
+    assert json.loads(agents["default"]["config_json"])["knowledge_bases"] == []
+    assert agents["echo"]["resources"]["knowledge_bases"] == []
 
 
 def test_agent_answers_from_its_documents_and_names_them(host: CommandLine, folder: Path) -> None:

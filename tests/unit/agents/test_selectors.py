@@ -11,6 +11,7 @@ from host_service.agents.selectors import (
     Selection,
     choose_model,
     grant_knowledge_base,
+    revoke_knowledge_base,
     selections,
 )
 
@@ -112,3 +113,13 @@ def test_knowledge_base_goes_into_the_policy_without_a_selector(
     assert grant_knowledge_base(granted, schema, "new") == (granted, where)
     # What the policy grants need not be selected as well.
     assert grant_knowledge_base(granted, SCHEMA, "new") == (granted, where)
+
+
+def test_knowledge_base_is_taken_out_of_selectors_and_policy() -> None:
+    agent = an_agent('{"words": "gone", "size": 0.10, "bases": ["gone", "kept"]}', "gone", "kept")
+    without = revoke_knowledge_base(agent, SCHEMA, "gone")
+    assert without.config_json == '{"words":"gone","size":0.10,"bases":["kept"]}'
+    assert without.knowledge_bases == ("kept",)
+    assert revoke_knowledge_base(without, SCHEMA, "gone") == without
+    # Which fields select some is not known as long as the runner is not.
+    assert revoke_knowledge_base(agent, None, "gone").config_json == agent.config_json

@@ -430,7 +430,7 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteKnowledgeBase(self, request, context):
-        """Removes a knowledge base and its documents. Runs under way find nothing in it. May be repeated.
+        """Removes a knowledge base and its documents, and takes it from every agent. Runs under way find nothing in it. May be repeated.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -88,7 +88,7 @@ class AdminServiceStub:
     ListKnowledgeBases: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListKnowledgeBasesRequest, _admin_pb2.ListKnowledgeBasesResponse]
     """Lists knowledge bases by id. May be repeated."""
     DeleteKnowledgeBase: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteKnowledgeBaseRequest, _admin_pb2.DeleteKnowledgeBaseResponse]
-    """Removes a knowledge base and its documents. Runs under way find nothing in it. May be repeated."""
+    """Removes a knowledge base and its documents, and takes it from every agent. Runs under way find nothing in it. May be repeated."""
     AddDocument: _aio.StreamStreamMultiCallable[_knowledge_pb2.AddDocumentRequest, _knowledge_pb2.AddDocumentResponse]
     """Takes a document in, in place of the one with its id, which is searched until the new one is whole; says how far it has come.
     Text, Markdown, HTML and PDF can be read. May be repeated: the same document is left as it is, and one that was interrupted
@@ -358,7 +358,7 @@ class AdminServiceServicer:
         request: _admin_pb2.DeleteKnowledgeBaseRequest,
         context: _aio.ServicerContext[_admin_pb2.DeleteKnowledgeBaseRequest, _abc.Awaitable[_admin_pb2.DeleteKnowledgeBaseResponse]],
     ) -> _abc.Awaitable[_admin_pb2.DeleteKnowledgeBaseResponse]:
-        """Removes a knowledge base and its documents. Runs under way find nothing in it. May be repeated."""
+        """Removes a knowledge base and its documents, and takes it from every agent. Runs under way find nothing in it. May be repeated."""
 
     def AddDocument(
         self,
