@@ -187,6 +187,9 @@ class _Process:
 
     async def ask(self, task: ReadingTask, content: bytes) -> Mapping[str, Any]:
         self.is_between = False
+        # What is closed already is told by an error of the event loop's own, whichever that is.
+        if self._questions.is_closing():
+            raise EOFError("the process that reads documents has ended")
         self._questions.write(json.dumps(asdict(task)).encode() + b"\n" + content)
         await self._questions.drain()
         length = int(await self._answers.readline() or b"-1")

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -69,6 +70,20 @@ async def test_process_that_is_killed_between_documents_costs_none(reader: Docum
     await read_with(reader, b"words", "a.txt")
     reader._idle[0].kill()
     assert (await read_with(reader, b"words", "a.txt")).text == "words"
+
+
+def test_process_whose_loss_the_loop_has_seen_costs_no_document() -> None:
+    async def read_after_it_is_gone() -> str:
+        reader = DocumentReader(limits=Limits())
+        await read_with(reader, b"words", "a.txt")
+        await reader._idle[0].end()
+        try:
+            return (await read_with(reader, b"more words", "a.txt")).text
+        finally:
+            await reader.close()
+
+    # The host's own event loop has an error of its own for what is closed already.
+    assert uvloop.run(read_after_it_is_gone()) == "more words"
 
 
 async def test_closing_leaves_no_process() -> None:
