@@ -30,7 +30,8 @@ def init(
         str, typer.Argument(metavar="NAME", help="The plugin's name, and its folder's.")
     ],
     lang: Annotated[
-        str, typer.Option("--lang", metavar="LANGUAGE", help="What it is written in: python.")
+        str,
+        typer.Option("--lang", metavar="LANGUAGE", help="What it is written in: python, go."),
     ] = "python",
     author: Annotated[
         str | None,

@@ -1,10 +1,9 @@
-"""Adds another runner to a plugin: its files, its line in the manifest, its place in `serve(...)`.
+"""Adds another runner to a plugin: its files, its line in the manifest, its place in the code.
 
 What the author wrote stays as it is: text is put in, and nothing is written anew. All of it is
 decided before the first file is made.
 """
 
-import ast
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,7 @@ import yaml
 
 from host_service.packages.errors import ScaffoldRefused
 from host_service.packages.packing import PluginFolder
-from host_service.packages.python_names import class_name, module_name
-from host_service.packages.scaffold import checked_name, runner_texts
-from host_service.supervisor.manifest import PythonModule
-
-_LANGUAGE = "python"
+from host_service.packages.scaffold import LANGUAGES, checked_name, runner_texts
 
 
 def add_runner(plugin: PluginFolder, runner: str) -> list[Path]:
@@ -34,26 +29,23 @@ def add_runner(plugin: PluginFolder, runner: str) -> list[Path]:
         OSError: A file cannot be written.
     """
     checked_name(runner, "a runner")
-    run = plugin.manifest.run
-    if not isinstance(run, PythonModule):
+    language = next((each for each in LANGUAGES if each.is_language_of(plugin)), None)
+    if language is None:
+        known = ", ".join(each.name for each in LANGUAGES)
         raise ScaffoldRefused(
-            "runners can only be added to plugins in Python",
+            f"runners can only be added to plugins that 'runmesh init' makes: {known}",
             "write a file of kind AgentRunner, and list it in the manifest's components",
         )
     if runner in plugin.runners.runners:
         raise ScaffoldRefused(f"there is a runner named {runner!r} already")
-    package = run.module.partition(".")[0]
-    main = plugin.path.joinpath(*run.module.split(".")).with_suffix(".py")
-    texts = dict(runner_texts(_LANGUAGE, runner, {"package": package}))
+    texts = dict(runner_texts(language, runner, {"package": language.package_of(plugin)}))
     component = next(place for place in texts if place.endswith(".yaml"))
     for place in texts:
         if (plugin.path / place).exists():
             raise ScaffoldRefused(f"{plugin.path / place} is there already", "choose another name")
     manifest = plugin.path / "manifest.yaml"
-    changed = {
-        main: _served(main, f"{package}.{module_name(runner)}", class_name(runner)),
-        manifest: _listed(manifest, component),
-    }
+    main, served = language.served(plugin, runner)
+    changed = {main: served, manifest: _listed(manifest, component)}
     for place, text in texts.items():
         path = plugin.path / place
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,50 +54,6 @@ def add_runner(plugin: PluginFolder, runner: str) -> list[Path]:
     for path, text in changed.items():
         _replace(path, text)
     return [*(plugin.path / place for place in texts), *changed]
-
-
-def _served(main: Path, module: str, name: str) -> str:
-    """The text of the main module with one more runner imported and served."""
-    advice = f"import {name} from {module} there, and serve {name}()"
-    try:
-        source = main.read_text("utf-8")
-        tree = ast.parse(source)
-    except (OSError, UnicodeDecodeError, SyntaxError) as error:
-        raise ScaffoldRefused(f"{main} cannot be read: {error}") from error
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_serve(node)]
-    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    if len(calls) != 1 or not imports:
-        raise ScaffoldRefused(f"{main} has no import, or not exactly one serve(...)", advice)
-    [call] = calls
-    if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree)):
-        raise ScaffoldRefused(f"{main} uses the name {name} already", "choose another name")
-    lines = source.encode().splitlines(keepends=True)
-    if call.args:
-        last = call.args[-1]
-        _insert(lines, last.end_lineno, last.end_col_offset, f", {name}()")
-    else:
-        comma = ", " if call.keywords else ""
-        line, column = call.func.end_lineno, call.func.end_col_offset
-        opening = lines[(line or 1) - 1].find(b"(", column or 0)
-        _insert(lines, line, opening + 1, f"{name}(){comma}")
-    # After the call was changed: a line more before it would move it.
-    lines.insert(imports[-1].end_lineno or 1, f"from {module} import {name}\n".encode())
-    text = b"".join(lines).decode()
-    ast.parse(text)
-    return text
-
-
-def _is_serve(call: ast.Call) -> bool:
-    function = call.func
-    return (isinstance(function, ast.Name) and function.id == "serve") or (
-        isinstance(function, ast.Attribute) and function.attr == "serve"
-    )
-
-
-def _insert(lines: list[bytes], line: int | None, column: int | None, text: str) -> None:
-    """Puts text into a line; the syntax tree counts columns in bytes."""
-    index, place = (line or 1) - 1, column or 0
-    lines[index] = lines[index][:place] + text.encode() + lines[index][place:]
 
 
 def _listed(manifest: Path, component: str) -> str:

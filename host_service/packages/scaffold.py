@@ -3,7 +3,7 @@
 `scaffolds/LANGUAGE/plugin` has what every plugin of the language has, and `agent-runner` beside it
 what each of its runners has. In both, names in double braces stand for values, in paths the words
 PACKAGE and RUNNER, DOT for a leading dot, and files lose their ending `.in`. A language is a folder
-there.
+there, and an entry of `LANGUAGES`.
 """
 
 import getpass
@@ -14,12 +14,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from host_service.packages.errors import ScaffoldRefused
-from host_service.packages.python_names import class_name, module_name, package_name
-from runner_sdk import __version__ as sdk_version
+from host_service.packages.go_scaffold import GoScaffold
+from host_service.packages.python_scaffold import PythonScaffold
+from host_service.packages.scaffold_language import ScaffoldLanguage
 
 SCAFFOLDS = Path(__file__).with_name("scaffolds")
 #: What `runmesh component add` knows, and the folder of its files.
 AGENT_RUNNER = "agent-runner"
+
+LANGUAGES: tuple[ScaffoldLanguage, ...] = (GoScaffold(), PythonScaffold())
+"""The languages that plugins can be made in."""
 
 _ID_PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _PLACE = re.compile(r"\{\{([a-z_]+)\}\}")
@@ -27,8 +31,8 @@ _DEFAULT = "default"
 
 
 def languages() -> list[str]:
-    """The languages that plugins can be made in."""
-    return sorted(path.name for path in SCAFFOLDS.iterdir() if (path / "plugin").is_dir())
+    """The names of the languages that plugins can be made in."""
+    return sorted(each.name for each in LANGUAGES)
 
 
 def checked_name(value: str, what: str) -> str:
@@ -70,7 +74,8 @@ def make_plugin(folder: Path, *, name: str, author: str, language: str) -> None:
     """
     checked_name(name, "a plugin")
     checked_name(author, "an author")
-    if language not in languages():
+    chosen = next((each for each in LANGUAGES if each.name == language), None)
+    if chosen is None:
         raise ScaffoldRefused(
             f"there is no template for {language!r}", f"there are {', '.join(languages())}"
         )
@@ -80,17 +85,18 @@ def make_plugin(folder: Path, *, name: str, author: str, language: str) -> None:
         "author": author,
         "name": name,
         "label": label_of(name),
-        "package": package_name(name),
-        "sdk_version": sdk_version,
+        **chosen.plugin_values(name),
     }
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".runmesh-init-", dir=folder.parent) as workshop:
         made = Path(workshop, "plugin")
         made.mkdir(mode=0o755)
-        for place, text in plugin_texts(language, values):
-            _write(made / place, text)
-        for place, text in runner_texts(language, _DEFAULT, values):
-            _write(made / place, text)
+        for place, content in chosen.further_files(name):
+            _write(made / place, content)
+        for place, text in plugin_texts(chosen, values):
+            _write(made / place, text.encode())
+        for place, text in runner_texts(chosen, _DEFAULT, values):
+            _write(made / place, text.encode())
         if folder.exists():
             for each in made.iterdir():
                 shutil.move(each, folder / each.name)
@@ -98,13 +104,15 @@ def make_plugin(folder: Path, *, name: str, author: str, language: str) -> None:
             made.rename(folder)
 
 
-def plugin_texts(language: str, values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def plugin_texts(
+    language: ScaffoldLanguage, values: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
     """Yields the path and the text of each file that a plugin has."""
-    return _texts(SCAFFOLDS / language / "plugin", values)
+    return _texts(SCAFFOLDS / language.name / "plugin", values)
 
 
 def runner_texts(
-    language: str, runner: str, values: Mapping[str, str]
+    language: ScaffoldLanguage, runner: str, values: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Yields the path and the text of each file that a runner in a plugin has.
 
@@ -116,10 +124,9 @@ def runner_texts(
     own = {
         "runner": runner,
         "runner_label": label_of(runner),
-        "module": module_name(runner),
-        "class": class_name(runner),
+        **language.runner_values(runner),
     }
-    return _texts(SCAFFOLDS / language / AGENT_RUNNER, {**values, **own})
+    return _texts(SCAFFOLDS / language.name / AGENT_RUNNER, {**values, **own})
 
 
 def label_of(name: str) -> str:
@@ -139,6 +146,6 @@ def _texts(templates: Path, values: Mapping[str, str]) -> Iterator[tuple[str, st
         )
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
+    path.write_bytes(content)

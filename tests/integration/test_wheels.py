@@ -144,3 +144,21 @@ def test_plugins_can_be_made_from_the_wheel(installed: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert (installed / "weather" / "manifest.yaml").is_file()
     assert (installed / "weather" / ".gitignore").is_file()
+
+
+def test_installed_host_makes_a_plugin_in_go_with_the_sdk_that_it_carries(
+    installed: Path, tmp_path: Path
+) -> None:
+    started = (
+        f"import os, runpy, sys; os.chdir({str(tmp_path)!r}); "
+        "sys.argv = ['runmesh', 'init', 'desk', '--lang', 'go']; "
+        "runpy.run_module('host_service', run_name='__main__')"
+    )
+    ran = _run_python(installed, "-c", started)
+    assert ran.returncode == 0, ran.stderr
+    given = tmp_path / "desk" / "third_party" / "runmesh"
+    sdk = ROOT / "sdk" / "go"
+    wanted = [each for each in sdk.rglob("*.go") if not each.name.endswith("_test.go")]
+    assert wanted
+    for path in wanted:
+        assert (given / path.relative_to(sdk)).read_bytes() == path.read_bytes()

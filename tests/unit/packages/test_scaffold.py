@@ -11,6 +11,7 @@ from host_service.packages.errors import NotAPlugin, ScaffoldRefused
 from host_service.packages.packing import PluginFolder
 from host_service.packages.python_names import class_name, module_name, package_name
 from host_service.packages.scaffold import default_author, languages, make_plugin
+from host_service.supervisor.manifest import Command
 from tests.unit.packages.folders import write_plugin
 
 
@@ -219,7 +220,117 @@ def test_runner_that_is_there_is_not_added_again(tmp_path: Path) -> None:
 
 def test_plugin_in_another_language_is_told_what_to_do(tmp_path: Path) -> None:
     plugin = PluginFolder.read(write_plugin(tmp_path / "weather"))
-    with pytest.raises(ScaffoldRefused, match="only be added to plugins in Python"):
+    with pytest.raises(ScaffoldRefused, match="that 'runmesh init' makes: go, python"):
         add_runner(plugin, "second")
     with pytest.raises(NotAPlugin):
         PluginFolder.read(tmp_path)
+
+
+def made_in_go(folder: Path, name: str = "weather") -> PluginFolder:
+    make_plugin(folder / name, name=name, author="acme", language="go")
+    return PluginFolder.read(folder / name)
+
+
+def test_new_plugin_in_go_has_all_it_needs(tmp_path: Path) -> None:
+    plugin = made_in_go(tmp_path)
+    own = {each for each in files(plugin.path) if not each.startswith("third_party/")}
+    assert own == {
+        ".gitignore",
+        ".rmpkgignore",
+        "README.md",
+        "components/agent_runner/default.yaml",
+        "default.go",
+        "default_test.go",
+        "go.mod",
+        "go.sum",
+        "main.go",
+        "manifest.yaml",
+    }
+    assert list(plugin.runners.runners) == ["default"]
+    run = plugin.manifest.run
+    assert run == Command(
+        ("./bin/weather",), build="go build -o 'bin/weather' .", test="go test ./..."
+    )
+    sdk = Path(__file__).parents[3] / "sdk" / "go"
+    carried = plugin.path / "third_party" / "runmesh"
+    assert (carried / "gen/runmesh/v1/run.pb.go").read_bytes() == (
+        sdk / "gen/runmesh/v1/run.pb.go"
+    ).read_bytes()
+    assert not list(carried.rglob("*_test.go"))
+    # What it requires is what the SDK requires, to the version.
+    asked = set((plugin.path / "go.mod").read_text().replace(" // indirect", "").splitlines())
+    needed = (sdk / "go.mod").read_text().replace(" // indirect", "").splitlines()
+    assert {line for line in needed if line.startswith("\t")} <= asked
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("weather", "weather"),
+        ("a.b-c_d", "a.b-c_d"),
+        ("x.", "x"),
+        ("con", "plugin-con"),
+        ("2", "2"),
+    ],
+)
+def test_names_of_modules_in_go(name: str, module: str, tmp_path: Path) -> None:
+    plugin = made_in_go(tmp_path, name)
+    first = (plugin.path / "go.mod").read_text().splitlines()[0]
+    assert first == f"module example.com/{module}"
+
+
+def test_added_runner_in_go_is_in_manifest_and_code(tmp_path: Path) -> None:
+    plugin = made_in_go(tmp_path)
+    changed = add_runner(plugin, "load-test")
+    # A file that ends in _test.go, or in the name of a system, would not be part of the program.
+    assert {each.relative_to(plugin.path).as_posix() for each in changed} == {
+        "components/agent_runner/loadtest.yaml",
+        "loadtest.go",
+        "loadtest_test.go",
+        "main.go",
+        "manifest.yaml",
+    }
+    assert list(PluginFolder.read(plugin.path).runners.runners) == ["default", "load-test"]
+    lines = [line.split() for line in (plugin.path / "main.go").read_text().splitlines()]
+    assert ['"load-test":', "runLoadTest,"] in lines
+    assert "func runLoadTest(" in (plugin.path / "loadtest.go").read_text()
+    assert "func TestLoadTestSays" in (plugin.path / "loadtest_test.go").read_text()
+
+
+@pytest.mark.parametrize(
+    ("runners", "expected"),
+    [
+        ("map[string]runmesh.Runner{}", 'map[string]runmesh.Runner{"second": runSecond}'),
+        (
+            'map[string]runmesh.Runner{"a": b}',
+            'map[string]runmesh.Runner{"a": b, "second": runSecond}',
+        ),
+    ],
+)
+def test_map_of_runners_in_go_is_added_to_however_it_is_written(
+    runners: str, expected: str, tmp_path: Path
+) -> None:
+    plugin = made_in_go(tmp_path)
+    main = plugin.path / "main.go"
+    main.write_text(f"package main\n\nvar runners = {runners}\n")
+    add_runner(plugin, "second")
+    assert main.read_text() == f"package main\n\nvar runners = {expected}\n"
+
+
+@pytest.mark.parametrize(
+    ("main", "told"),
+    [
+        ("package main\n", "not exactly one"),
+        ("map[string]runmesh.Runner{}\nmap[string]runmesh.Runner{}\n", "not exactly one"),
+        ('map[string]runmesh.Runner{"a": func() {}}\n', "not exactly one"),
+        ('map[string]runmesh.Runner{"a": runSecond}\n', "uses the name runSecond already"),
+    ],
+)
+def test_go_code_that_is_not_understood_is_left_alone(main: str, told: str, tmp_path: Path) -> None:
+    plugin = made_in_go(tmp_path)
+    (plugin.path / "main.go").write_text(main)
+    before = files(plugin.path)
+    with pytest.raises(ScaffoldRefused, match=told):
+        add_runner(plugin, "second")
+    assert files(plugin.path) == before
+    assert (plugin.path / "main.go").read_text() == main
