@@ -89,6 +89,8 @@ class Limits:
         tool_schema_told_bytes: A schema that a run is told at its start; a larger one it asks for.
         tool_schemas_told_bytes: All schemas that a run is told at its start.
         tool_message_bytes: One message of a tool server.
+        tools_remembered_bytes: What is remembered of one tool server's tools over a restart of the
+            host; more is not.
         tool_result_bytes: A tool's result, or a part of it, that is carried inline; a larger one
             becomes an artifact.
         tool_preview_bytes: The beginning of a larger result that is carried along.
@@ -169,6 +171,7 @@ class Limits:
     tool_schema_told_bytes: int = 8 * KIB
     tool_schemas_told_bytes: int = 256 * KIB
     tool_message_bytes: int = 64 * MIB
+    tools_remembered_bytes: int = 4 * MIB
     tool_result_bytes: int = 32 * KIB
     tool_preview_bytes: int = 4 * KIB
     tool_calls_of_server: int = 16

@@ -344,6 +344,7 @@ class _Builder:
             ),
             health_servicer=health_servicer,
         )
+        await self._tool_servers.recall(directory.shelf.tool_servers.values())
         await self._serve(server, edge, orchestrator, stores, health_servicer)
         self._knowledge.start()
         refreshing = asyncio.create_task(

@@ -33,6 +33,7 @@ from host_service.supervisor.restart import CrashHistory, RestartPolicy
 from host_service.tools.errors import CallTimedOut, ServerFailed, SessionLost
 from host_service.tools.listing import LeftOut, Listing, listing_of
 from host_service.tools.plan import Plan
+from host_service.tools.remembered import RememberedListings
 
 if TYPE_CHECKING:
     from host_service.tools.session import Answer, Session
@@ -92,6 +93,7 @@ class ServerKeeper:
         limits: How much is too much.
         clock: Tells the time.
         on_listing: Called when other tools are offered.
+        remembered: Keeps what is offered over a restart of the host.
         listing: What it was known to offer before.
         before: What must be over before it is started.
     """
@@ -104,6 +106,7 @@ class ServerKeeper:
         limits: Limits,
         clock: Callable[[], datetime],
         on_listing: Callable[[], None],
+        remembered: RememberedListings,
         listing: Listing | None = None,
         before: asyncio.Task[None] | None = None,
     ) -> None:
@@ -113,6 +116,7 @@ class ServerKeeper:
         self._limits = limits
         self._clock = clock
         self._on_listing = on_listing
+        self._remembered = remembered
         self._state = State.CONNECTING
         self._trouble = plan.trouble
         self._last_words = ""
@@ -147,6 +151,7 @@ class ServerKeeper:
         """Ends its session and its process, and all that this started."""
         self._stopping = True
         self._wake.set()
+        self._move()
         await asyncio.wait({self._task}, timeout=_STOP_SECONDS)
         # What hangs even then is cut off; the guardian of a process ends that by itself.
         self._task.cancel()
@@ -198,11 +203,13 @@ class ServerKeeper:
             call.exception()
 
     async def _connected(self, but: Session | None = None) -> Session:
-        """Waits for a session, but not for long.
+        """Waits for a session: for the first one as long as that may take, else not for long.
 
         Raises:
             ServerFailed: There is none.
         """
+        while self._state is State.CONNECTING and not self._stopping:
+            await self._moved.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.tool_server_wait_seconds):
                 while (session := self._usable(but)) is None:
@@ -319,6 +326,7 @@ class ServerKeeper:
 
         over = asyncio.ensure_future(transport.over.wait())
         try:
+            await self._remember()
             while not (self._stopping or self._is_forgotten):
                 woken = asyncio.ensure_future(self._wake.wait())
                 try:
@@ -333,6 +341,7 @@ class ServerKeeper:
                     self._has_changed = False
                     with fail_after(self._limits.tool_server_start_seconds):
                         self._take_listing(await self._list(session))
+                    await self._remember()
         finally:
             over.cancel()
 
@@ -354,6 +363,9 @@ class ServerKeeper:
     def _take_listing(self, listing: Listing) -> None:
         self.listing = listing
         self._on_listing()
+
+    async def _remember(self) -> None:
+        await self._remembered.keep(self.plan.server, self.listing or Listing())
 
     def _take_failure(self, error: Exception) -> None:
         if self._stopping:

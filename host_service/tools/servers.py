@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from host_service.tools.errors import ServerFailed, ToolError, ToolUnknown
 from host_service.tools.keeper import ServerKeeper, State, Status
 from host_service.tools.listing import Listing
 from host_service.tools.plan import Plan
+from host_service.tools.remembered import RememberedListings
 from stores.errors import SecretUnreadable, StoreError
 from stores.secrets import SecretOwner, Secrets
 
@@ -49,6 +51,10 @@ class ToolServers:
         self._keepers: dict[str, ServerKeeper] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._toolset = Toolset()
+        self._remembered = RememberedListings(folder, limits=limits)
+        # What servers offered that are not kept yet.
+        self._recalled: dict[str, Listing] = {}
+        self._learned = asyncio.Event()
 
     @property
     def toolset(self) -> Toolset:
@@ -59,6 +65,11 @@ class ToolServers:
         """Returns how it is with each that may be used, by id."""
         return {server_id: keeper.status() for server_id, keeper in self._keepers.items()}
 
+    async def recall(self, servers: Iterable[ToolServer]) -> None:
+        """Offers what these offered before the host was started, until they are learned."""
+        self._recalled = await self._remembered.recall(each for each in servers if each.enabled)
+        self._gather()
+
     async def learn(self, servers: Iterable[ToolServer]) -> None:
         """Has these from now on: one that is reached as before is left alone.
 
@@ -68,6 +79,7 @@ class ToolServers:
         plans = {each.id: await self._plan(each) for each in servers if each.enabled}
         for server_id in self._keepers.keys() - plans.keys():
             _ = self._ending_of(self._keepers.pop(server_id))
+            await self._remembered.forget(server_id)
         for server_id, plan in plans.items():
             keeper = self._keepers.get(server_id)
             if keeper is None or keeper.plan != plan:
@@ -75,17 +87,23 @@ class ToolServers:
             else:
                 # Its revision may be another.
                 keeper.plan = plan
+        self._recalled.clear()
         self._gather()
+        self._learned.set()
 
     def _replaced(self, before: ServerKeeper | None, plan: Plan) -> ServerKeeper:
         ending = self._ending_of(before) if before is not None else None
+        offered = self._recalled.get(plan.server.id)
+        if before is not None:
+            offered = _still_offered(before, plan.server)
         return ServerKeeper(
             plan,
             folder=self._folder,
             limits=self._limits,
             clock=self._clock,
             on_listing=self._gather,
-            listing=_still_offered(before, plan.server) if before is not None else None,
+            remembered=self._remembered,
+            listing=offered,
             before=ending,
         )
 
@@ -109,6 +127,10 @@ class ToolServers:
         Raises:
             ToolError: As `ServerKeeper.call`; its text has no secret of the server.
         """
+        if tool.server_id in self._recalled:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.tool_server_wait_seconds):
+                    await self._learned.wait()
         keeper = self._keepers.get(tool.server_id)
         if keeper is None:
             raise ServerFailed("it is not among those that may be used any more")
@@ -131,9 +153,12 @@ class ToolServers:
         self._toolset = Toolset(
             MappingProxyType(
                 {
-                    server_id: keeper.listing.tools
-                    for server_id, keeper in self._keepers.items()
-                    if keeper.listing is not None
+                    **{server_id: each.tools for server_id, each in self._recalled.items()},
+                    **{
+                        server_id: keeper.listing.tools
+                        for server_id, keeper in self._keepers.items()
+                        if keeper.listing is not None
+                    },
                 }
             )
         )

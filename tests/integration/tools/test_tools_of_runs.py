@@ -273,6 +273,17 @@ async def test_changes_of_the_catalogue_are_followed(caller: Caller) -> None:
     assert await given(caller) == {}
 
 
+async def test_restarted_host_grants_and_calls_tools_before_their_server_has_answered(
+    caller: Caller, host: HostProcess, tmp_path: Path
+) -> None:
+    assert "real__count" in await given(caller)
+    host.close()
+    host.start()
+    async with calling(host.addresses["grpc"], host.key) as again, holding(again, tmp_path) as run:
+        assert (await run.calling("count", by=2)).result_json == '{"result":2}'
+        assert "real__count" in await given(again)
+
+
 async def test_killed_host_leaves_no_tool_server_behind(
     caller: Caller, host: HostProcess, note: Path
 ) -> None:

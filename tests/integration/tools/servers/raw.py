@@ -2,10 +2,10 @@
 
 `noise`: prints a byte order mark, colours and a megabyte before it listens, and between answers.
 `stderr_bytes`: writes so much to stderr first. `says`: a line for stderr. `exit`: ends with this
-code before it answers anything. `hang`: never answers this method. `version`: answers `initialize`
-with it; `?` for the one that was asked for. `tools`: pages of its tools. `answers`: what
-`tools/call` gives, by tool; a number is the code of an error. `leaves`: ignores SIGTERM and the end
-of its input.
+code before it answers anything. `gate`: waits for this file before it does anything. `hang`: never
+answers this method. `version`: answers `initialize` with it; `?` for the one that was asked for.
+`tools`: pages of its tools. `answers`: what `tools/call` gives, by tool; a number is the code of an
+error. `leaves`: ignores SIGTERM and the end of its input.
 """
 
 import json
@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 does = json.loads(sys.argv[1])
@@ -49,6 +50,8 @@ def result_of(method: str, params: dict[str, Any]) -> Any:
     return does.get("answers", {}).get(params.get("name"), {"content": []})
 
 
+while "gate" in does and not Path(does["gate"]).exists():
+    time.sleep(0.02)
 if does.get("leaves"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if "says" in does:
