@@ -325,6 +325,7 @@ class ServerKeeper:
         from anyio import fail_after
 
         over = asyncio.ensure_future(transport.over.wait())
+        following = asyncio.create_task(session.follow_changes())
         try:
             await self._remember()
             while not (self._stopping or self._is_forgotten):
@@ -344,6 +345,9 @@ class ServerKeeper:
                     await self._remember()
         finally:
             over.cancel()
+            following.cancel()
+            # The session must not be left before it.
+            await asyncio.wait({following})
 
     async def _hear_of_change(self) -> None:
         self._has_changed = True

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import mcp_types as types
 from mcp.client.session import ClientSession
+from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
+from mcp_types.version import KNOWN_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from host_service import __version__
@@ -43,6 +45,8 @@ _UNKNOWN_TOOL = re.compile(
 # What a server's own errors have that code for as well: only these texts are the end of all.
 _ENDED = ("Connection closed", "SSE stream ended")
 _SHOWN_CHARACTERS = 1000
+# A server that ends what it was asked to tell of is asked again, but not all the time.
+_LISTEN_AGAIN_SECONDS = 5.0
 
 
 class Session:
@@ -52,6 +56,7 @@ class Session:
         client: The session itself, entered.
         transport: What it is held over.
         dispatcher: What it sends and receives with.
+        heard: Called when the server says that its tools have changed.
         is_addressed: Whether the server may forget the session and live on.
     """
 
@@ -61,9 +66,11 @@ class Session:
         transport: Transport,
         dispatcher: TolerantDispatcher,
         *,
+        heard: Callable[[], Awaitable[None]],
         is_addressed: bool,
     ) -> None:
         self._client = client
+        self._heard = heard
         self._dispatcher = dispatcher
         self._transport = transport
         self._is_addressed = is_addressed
@@ -90,7 +97,7 @@ class Session:
             message_handler=hear,
             client_info=types.Implementation(name="runmesh", version=__version__),
         )
-        return client, cls(client, transport, dispatcher, is_addressed=is_addressed)
+        return client, cls(client, transport, dispatcher, heard=heard, is_addressed=is_addressed)
 
     @property
     def protocol_version(self) -> str:
@@ -133,6 +140,33 @@ class Session:
             if error.code not in _NO_HANDSHAKE:
                 raise
             await self._client.discover()
+
+    async def follow_changes(self) -> None:
+        """Has the server tell of changes, where it does that only when it is asked to.
+
+        Older versions of the protocol tell of them unasked: then this returns at once.
+        """
+        capabilities = self._client.server_capabilities
+        tools = capabilities.tools if capabilities is not None else None
+        if (
+            self._client.protocol_version not in MODERN_PROTOCOL_VERSIONS
+            or tools is None
+            or not tools.list_changed
+        ):
+            return
+        while not self.is_over:
+            try:
+                async with listen(self._client, tools_list_changed=True) as changes:
+                    # What changed before, while nobody listened, was told to nobody.
+                    await self._heard()
+                    async for _ in changes:
+                        await self._heard()
+            except MCPError as error:
+                if error.code == types.METHOD_NOT_FOUND:
+                    return
+            except SubscriptionLost:
+                pass
+            await asyncio.sleep(_LISTEN_AGAIN_SECONDS)
 
     async def list_tools(self, limits: Limits) -> list[Found]:
         """Returns the server's tools, as many pages as there are, within bounds.
