@@ -1,0 +1,263 @@
+/**
+ * One execution.
+ *
+ *   the author's generator -- one result at a time --> Outbox: numbered, encoded --> the call, or a pause until it drains
+ *
+ * A run is stopped through its signal: whatever waits with it ends at once, and what the generator yields in answer is
+ * still sent. One that goes on as if nothing had happened meets the signal's reason at a `yield`; one that does not come
+ * back at all is left alone, and the run ended without it.
+ */
+import { setMaxListeners } from "node:events";
+
+import { create, toBinary } from "@bufbuild/protobuf";
+import { timestampNow } from "@bufbuild/protobuf/wkt";
+import type * as grpc from "@grpc/grpc-js";
+
+import type { Circumstances, Host, Hosts } from "./host.js";
+import type { RunContext } from "./gen/runmesh/v1/context_pb.js";
+import { RunResultSchema, StateScope } from "./gen/runmesh/v1/result_pb.js";
+import { RunResponseSchema } from "./gen/runmesh/v1/run_pb.js";
+import type { Runner } from "./plugin.js";
+import { Failure, type Result, completed, failed, isTerminal } from "./results.js";
+
+/** How long a stopped run may go on saying something. */
+const lastWordsMs = 1000;
+/** After this the run ends without its generator. */
+const leftAloneMs = 2000;
+const resultBytes = 1024 * 1024;
+/** What is filled in when a result is sent has room in this. */
+const filledInBytes = 512;
+const frameBytes = 3 * 1024 * 1024;
+const frameResults = 512;
+
+/** Why a run was stopped from outside: the reason of its signal. */
+export class RunStopped extends Failure {}
+
+export const timedOut = new RunStopped("runner.timeout", "the run took longer than it may");
+export const interrupted = new RunStopped("cancelled", "the run was interrupted");
+export const callerLeft = new RunStopped("cancelled", "the call was cancelled");
+export const shutDown = new RunStopped("runner.unavailable", "the runner's process is shutting down", { retryable: true });
+
+/** What a runner is handed. */
+export class Run {
+  /** Ends when the run is cancelled, interrupted, or out of time. */
+  readonly signal: AbortSignal;
+  /** Calls to the host that the run came from. */
+  readonly host: Host;
+  /** Everything that came with the run, in the contract's form: `context.resources` says what it may use. */
+  readonly context: RunContext;
+  readonly #settings: string;
+
+  constructor(context: RunContext, settings: string, hosts: Hosts, circumstances: Circumstances) {
+    this.context = context;
+    this.signal = circumstances.signal;
+    this.host = hosts.of(circumstances);
+    this.#settings = settings;
+  }
+
+  /** What was said; empty where nothing was. */
+  get text(): string {
+    return this.context.input?.text ?? "";
+  }
+
+  /** The agent's configuration. `context.configJson` has the digits of integers that are no safe numbers. */
+  config<T extends object>(): Partial<T> {
+    return JSON.parse(this.context.configJson || "{}") as Partial<T>;
+  }
+
+  /** What the host's operator set for the plugin as a whole, secrets included. */
+  settings<T extends object>(): Partial<T> {
+    return JSON.parse(this.#settings || "{}") as Partial<T>;
+  }
+
+  /** A value of state as it was when the run started; undefined where there was none. */
+  stateAtStart(scope: StateScope, key: string): unknown {
+    const state = this.context.state;
+    const values = {
+      [StateScope.UNSPECIFIED]: undefined,
+      [StateScope.CONVERSATION]: state?.conversationJson,
+      [StateScope.ACTOR]: state?.actorJson,
+      [StateScope.SUBJECT]: state?.subjectJson,
+      [StateScope.RUNNER]: state?.runnerJson,
+      [StateScope.BINDING]: state?.bindingJson,
+      [StateScope.WORKSPACE]: state?.workspaceJson,
+    }[scope];
+    const value = values && Object.hasOwn(values, key) ? values[key] : undefined;
+    return value === undefined ? undefined : (JSON.parse(value) as unknown);
+  }
+}
+
+/**
+ * Numbers results and sends them: the only place that does.
+ *
+ * What is yielded before the event loop turns goes into one frame. Nothing waits longer than that, since until then
+ * nothing could be written anyway. While the reader is slow, `send` waits.
+ */
+class Outbox {
+  /** The terminal result has been sent. */
+  over = false;
+  #sequence = 0n;
+  #waiting: Uint8Array[] = [];
+  #bytes = 0;
+  #flushing: Promise<void> | undefined;
+
+  constructor(
+    private readonly call: grpc.ServerWritableStream<unknown, Uint8Array>,
+    private readonly runId: string,
+    private readonly left: AbortSignal,
+  ) {}
+
+  async send(result: Result): Promise<void> {
+    const numbered = create(RunResultSchema, {
+      payload: result.payload,
+      runId: this.runId,
+      sequence: this.#sequence + 1n,
+      timestamp: result.timestamp ?? timestampNow(),
+      mustUnderstand: result.mustUnderstand ?? false,
+      metadata: result.metadata ?? {},
+    });
+    const encoded = toBinary(RunResponseSchema, create(RunResponseSchema, { results: [numbered] }));
+    const inline = inlineBytes(result);
+    if (inline > resultBytes || encoded.length - inline > resultBytes - filledInBytes) {
+      throw new RangeError(`a result has ${encoded.length} bytes, ${inline} of them inline: at most ${resultBytes} each can be sent`);
+    }
+    this.#sequence += 1n;
+    this.over = isTerminal(result);
+    while (this.#waiting.length >= frameResults || this.#bytes + encoded.length > frameBytes) await this.flushed();
+    this.#waiting.push(encoded);
+    this.#bytes += encoded.length;
+    this.#flushing ??= this.#flush();
+  }
+
+  /** Whether something is not on its way yet. */
+  get isWaiting(): boolean {
+    return this.#flushing !== undefined;
+  }
+
+  /** Waits until what was sent is on its way, or nobody reads it any more. */
+  async flushed(): Promise<void> {
+    await this.#flushing;
+  }
+
+  async #flush(): Promise<void> {
+    await new Promise((resolve) => setImmediate(resolve));
+    // Responses one after another are one response with all their results.
+    const frame = Buffer.concat(this.#waiting);
+    [this.#waiting, this.#bytes, this.#flushing] = [[], 0, undefined];
+    if (this.left.aborted || this.call.write(frame)) return;
+    this.#flushing = this.#drained().then(() => {
+      this.#flushing = this.#waiting.length ? this.#flush() : undefined;
+    });
+  }
+
+  #drained(): Promise<void> {
+    return new Promise((resolve) => {
+      const done = () => {
+        this.call.off("drain", done);
+        this.left.removeEventListener("abort", done);
+        resolve();
+      };
+      this.call.once("drain", done);
+      this.left.addEventListener("abort", done);
+    });
+  }
+}
+
+/** A run under way: stops it from outside. */
+export class ActiveRun {
+  readonly ended: Promise<void>;
+  #stopped = new AbortController();
+  #left = new AbortController();
+  #stoppedAt = Infinity;
+  #giveUp: () => void = () => {};
+  #timer: NodeJS.Timeout | undefined;
+  #ended: () => void = () => {};
+
+  constructor(
+    readonly id: string,
+    readonly canBeInterrupted: boolean,
+  ) {
+    this.ended = new Promise((resolve) => (this.#ended = resolve));
+    for (const { signal } of [this.#stopped, this.#left]) setMaxListeners(0, signal);
+  }
+
+  get signal(): AbortSignal {
+    return this.#stopped.signal;
+  }
+
+  /** Stops it; the first reason holds, but for a caller that leaves: then nobody reads what it still says. */
+  stop(reason: RunStopped): void {
+    if (reason === callerLeft) this.#left.abort(reason);
+    if (!this.signal.aborted) {
+      this.#stoppedAt = Date.now();
+      this.#timer = setTimeout(() => this.#giveUp(), leftAloneMs);
+      this.#stopped.abort(reason);
+    }
+    if (this.#left.signal.aborted) setImmediate(() => this.#giveUp());
+  }
+
+  /** Runs the author's code to its end, and says how it ended. */
+  async execute(runner: Runner, run: Run, call: grpc.ServerWritableStream<unknown, Uint8Array>): Promise<void> {
+    const outbox = new Outbox(call, this.id, this.#left.signal);
+    try {
+      const ending = await this.#ending(runner, run, outbox);
+      if (!outbox.over && !this.#left.signal.aborted) await outbox.send(ending);
+      while (outbox.isWaiting) await outbox.flushed();
+    } finally {
+      clearTimeout(this.#timer);
+      this.#ended();
+    }
+  }
+
+  async #ending(runner: Runner, run: Run, outbox: Outbox): Promise<Result> {
+    try {
+      const results = runner(run)[Symbol.asyncIterator]();
+      let step = results.next();
+      for (;;) {
+        const next = await this.#orGivenUp(step);
+        if (next.done) return this.signal.aborted ? failed(this.#reason) : completed();
+        if (!this.#left.signal.aborted) await outbox.send(next.value);
+        if (outbox.over) {
+          results.return?.().catch(() => {});
+          return next.value;
+        }
+        step = this.#mustEnd && results.throw ? results.throw(this.#reason) : results.next();
+      }
+    } catch (error) {
+      return failed(this.#failureOf(error));
+    }
+  }
+
+  get #reason(): RunStopped {
+    return this.signal.reason as RunStopped;
+  }
+
+  get #mustEnd(): boolean {
+    return this.#left.signal.aborted || Date.now() - this.#stoppedAt > lastWordsMs;
+  }
+
+  /** Waits for a step of the generator; rejects when it is to be left alone. */
+  #orGivenUp<T>(step: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#giveUp = () => reject(this.#reason);
+      step.then(resolve, reject);
+    });
+  }
+
+  #failureOf(error: unknown): Failure {
+    if (error instanceof Failure) return error;
+    if (this.signal.aborted && isStop(error)) return this.#reason;
+    console.error(`run ${this.id} failed:`, error);
+    return new Failure("runner.error", error instanceof Error ? error.message || error.name : String(error));
+  }
+}
+
+/** Whether an error is no more than the end of what was waited for: `AbortError`, by the platform's convention. */
+function isStop(error: unknown): boolean {
+  return error instanceof Error && (error.name === "AbortError" || error.cause instanceof RunStopped);
+}
+
+function inlineBytes({ payload }: Result): number {
+  if (payload.case !== "artifactCreated" || payload.value.artifact.case !== "inline") return 0;
+  return payload.value.artifact.value.data.length;
+}
