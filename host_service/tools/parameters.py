@@ -3,13 +3,20 @@
 A schema that is broken, or refers to another place, is not checked against: the server checks its
 parameters itself, and to refuse every call would take a tool away for a fault that nobody who calls
 it can mend. No schema is ever fetched.
+
+A number with a point or an exponent travels as 64 bits of floating point: that is all that the
+protocol's own libraries carry, and most servers read. One with more digits is refused rather than
+rounded, so that nobody works with a number that was never given.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from decimal import Decimal
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from host_service.errors import FieldFault, InvalidArgument
@@ -24,22 +31,43 @@ _BACKTRACKS = 100_000
 _PATTERN_BYTES = 1024 * 1024
 _SHOWN_CHARACTERS = 500
 _MASK = "the value"
+_DOUBLE = (
+    "a number that a double holds without rounding; more digits as text, where a tool takes it"
+)
+
+
+class _Rounded(float):
+    """A number that has lost digits."""
 
 
 def read_parameters(text: str) -> dict[str, Any]:
-    """Returns the parameters of a call: whole numbers with every digit, others as doubles.
+    """Returns the parameters of a call: numbers with every digit, whole ones as integers.
 
     Raises:
-        InvalidArgument: They are no JSON object, or have a number that nobody could read.
+        InvalidArgument: They are no JSON object, or have a number that nobody could read, or one
+            with more digits than a double holds: each such fault names the place.
     """
+    rounded: list[float] = []
+
+    def read(number: str) -> float:
+        value = _finite(number)
+        if not _is_kept(number, value):
+            value = _Rounded(value)
+            rounded.append(value)
+        return value
+
     try:
-        value = json.loads(text or "{}", parse_float=_finite, parse_constant=_refuse)
+        value = json.loads(text or "{}", parse_float=read, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(
             [FieldFault(_FIELD, f"a JSON object ({error})", "other text")]
         ) from error
     if not isinstance(value, dict):
         raise InvalidArgument([FieldFault(_FIELD, "a JSON object", _shape(value))])
+    if rounded:
+        places = islice(_places_of_rounded(value), _MOST_FAULTS)
+        if faults := [FieldFault(each, _DOUBLE, "more digits") for each in places]:
+            raise InvalidArgument(faults)
     return value
 
 
@@ -121,6 +149,29 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{text[:20]} is beyond what a number may be")
     return number
+
+
+def _is_kept(text: str, number: float) -> bool:
+    """Returns whether a double is what a text says, or the text is how doubles are written."""
+    if number == 0.0:
+        return not any(each in "123456789" for each in text.lower().partition("e")[0])
+    # Seventeen digits name a double as well as the fewest that do.
+    return Decimal(text) in (Decimal(repr(number)), Decimal(f"{number:.17g}"))
+
+
+def _places_of_rounded(parameters: dict[str, Any]) -> Iterator[str]:
+    # Not by recursion: what could be read may be as deep as that goes.
+    waiting: list[tuple[str, Any]] = [(_FIELD, parameters)]
+    while waiting:
+        place, value = waiting.pop()
+        if isinstance(value, _Rounded):
+            yield place
+        steps: list[tuple[str | int, Any]] = []
+        if isinstance(value, dict):
+            steps = list(value.items())
+        elif isinstance(value, list):
+            steps = list(enumerate(value))
+        waiting += [(f"{place}/{_escaped(step)}", each) for step, each in reversed(steps)]
 
 
 def _refuse(text: str) -> float:

@@ -25,6 +25,32 @@ def test_whole_numbers_keep_their_digits_and_others_their_kind() -> None:
     assert read_parameters("") == {}
 
 
+def test_number_with_more_digits_than_a_double_is_refused_where_it_stands() -> None:
+    text = '{"a/b": [1.5, 3.14159265358979323846], "c": {"d": 1e-400, "e": -0.1234567890123456789}}'
+    with pytest.raises(InvalidArgument) as caught:
+        read_parameters(text)
+    assert [each.field for each in caught.value.faults] == [
+        "parameters_json/a~1b/1",
+        "parameters_json/c/d",
+        "parameters_json/c/e",
+    ]
+    assert "3.14" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0.1", "-0.0", "0e9", "1.10", "1E5", "0.10000000000000001", "0.30000000000000004", "5e-324"],
+)
+def test_number_that_a_double_holds_is_taken_however_it_is_written(text: str) -> None:
+    [number] = read_parameters(f'{{"n": {text}}}').values()
+    assert type(number) is float
+    assert repr(number) == repr(float(text))
+
+
+def test_rounded_number_that_a_later_one_of_its_name_replaces_is_no_fault() -> None:
+    assert read_parameters('{"n": 0.1234567890123456789, "n": 1.0}') == {"n": 1.0}
+
+
 @pytest.mark.parametrize("text", ["[]", "7", "{", '{"a": NaN}', '{"a": 1e999}', '{"a":' * 9999])
 def test_what_is_no_object_of_numbers_that_are_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument):
