@@ -89,6 +89,9 @@ func NewPlugin(files fs.FS, runners map[string]Runner) (*Plugin, error) {
 	return plugin, nil
 }
 
+// Manifests are those of its runners, by id.
+func (p *Plugin) Manifests() []*pb.RunnerManifest { return p.manifests }
+
 // readRunner reads a component; nil where it is of another kind than AgentRunner.
 func (p *Plugin) readRunner(files fs.FS, file string) (*pb.RunnerManifest, error) {
 	var values map[string]any

@@ -97,7 +97,7 @@ func (r *Run) failureOf(ctx context.Context, err error) *Failure {
 	if ctx.Err() != nil && (err == nil || isStop(err)) {
 		return &interrupted.failure // the caller left: nobody reads it
 	}
-	r.Log.Error("the run failed", "run_id", r.GetRunId(), "error", err)
+	r.Log.Error("the run failed", "error", err)
 	return &Failure{Code: "runner.error", Message: err.Error()}
 }
 
@@ -113,7 +113,7 @@ func isStop(err error) bool {
 func guarded(ctx context.Context, runner Runner, run *Run) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			run.Log.Error("the runner panicked", "run_id", run.GetRunId(), "reason", reason, "stack", string(debug.Stack()))
+			run.Log.Error("the runner panicked", "reason", reason, "stack", string(debug.Stack()))
 			err = fmt.Errorf("the runner panicked: %v", reason)
 		}
 	}()
