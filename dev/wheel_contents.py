@@ -12,7 +12,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.builders.wheel import WheelBuilder, WheelBuilderConfig
 
-_LEFT_OUT = {"__pycache__", "node_modules"}
+_LEFT_OUT = {"__pycache__", "dist", "node_modules"}
 
 
 class WheelContents(BuildHookInterface[WheelBuilderConfig]):

@@ -31,7 +31,9 @@ def init(
     ],
     lang: Annotated[
         str,
-        typer.Option("--lang", metavar="LANGUAGE", help="What it is written in: python, go."),
+        typer.Option(
+            "--lang", metavar="LANGUAGE", help="What it is written in: python, go, typescript."
+        ),
     ] = "python",
     author: Annotated[
         str | None,

@@ -17,12 +17,13 @@ from host_service.packages.errors import ScaffoldRefused
 from host_service.packages.go_scaffold import GoScaffold
 from host_service.packages.python_scaffold import PythonScaffold
 from host_service.packages.scaffold_language import ScaffoldLanguage
+from host_service.packages.typescript_scaffold import TypeScriptScaffold
 
 SCAFFOLDS = Path(__file__).with_name("scaffolds")
 #: What `runmesh component add` knows, and the folder of its files.
 AGENT_RUNNER = "agent-runner"
 
-LANGUAGES: tuple[ScaffoldLanguage, ...] = (GoScaffold(), PythonScaffold())
+LANGUAGES: tuple[ScaffoldLanguage, ...] = (GoScaffold(), PythonScaffold(), TypeScriptScaffold())
 """The languages that plugins can be made in."""
 
 _ID_PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

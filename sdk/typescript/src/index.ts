@@ -5,11 +5,14 @@
  * plugin     what a process serves: its manifests, and the code of each runner
  * run        one execution, and how its results are sent
  * results    what a runner yields
- * host       calls of HostAPIService, and their errors
+ * host       calls of HostAPIService
+ * errors     what goes wrong, in the contract's words
  * service    answers hosts
  * standard   health and reflection
  * serve      listens, drains, ends with the host
  * tls        certificates
+ * testing    runs a runner in a test, from `@runmesh/sdk/testing`
+ * v1         the contract, from `@runmesh/sdk/v1`
  */
 export { HostError, type Host } from "./host.js";
 export { definePlugin, readPlugin, type Plugin, type Runner, type Runners } from "./plugin.js";
