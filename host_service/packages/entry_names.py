@@ -48,8 +48,11 @@ def check_links(targets: Mapping[str, str], names: Iterable[str]) -> None:
     Raises:
         ArchiveRefused: One leads elsewhere.
     """
-    files = set(names) - targets.keys()
-    folders = {str(parent) for name in files for parent in PurePosixPath(name).parents}
+    names = set(names)
+    files = names - targets.keys()
+    # A folder may have nothing in it but links: npm makes such ones.
+    folders = {str(parent) for name in names for parent in PurePosixPath(name).parents}
+    folders -= targets.keys()
     reachable = (files | folders) - {"."}
     for name, target in targets.items():
         place = _resolve(name, target, folders)

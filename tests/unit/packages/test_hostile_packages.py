@@ -337,6 +337,7 @@ def test_honest_package_of_the_same_making_is_taken(tmp_path: Path) -> None:
         link("lib/latest", "été"),
         link("up", "lib/été/a.txt"),
         link("lib/été/run", "../../run"),
+        link("links/alone/run", "../../run"),
     ]
     path = written(tmp_path, package(*more))
     opened = Package.open(path, limits=LIMITS)
