@@ -207,6 +207,30 @@ async def test_call_that_takes_too_long_is_given_up_and_the_server_told(
         await eventually(lambda: "cancelled" in lines(note))
 
 
+async def test_calls_beyond_what_a_server_takes_at_once_wait_their_turn(
+    tmp_path: Path, note: Path
+) -> None:
+    async with keeping(tmp_path / "tool-servers", limits=Limits(tool_calls_of_server=2)) as kept:
+        other = tmp_path / "other"
+        await kept.have(stateful(note), stateful(other, "other"))
+        await kept.ready()
+        await kept.ready("other")
+        calls = [asyncio.create_task(kept.call("wait", seconds=1000)) for _ in range(4)]
+        await eventually(lambda: lines(note).count("waiting") == 2)
+        # Another server has turns of its own, and by its answer the others had time to be wrong.
+        assert (await kept.call("other__count")).structured_content == {"result": 1}
+        assert lines(note).count("waiting") == 2
+        calls[0].cancel()
+        await eventually(lambda: lines(note).count("waiting") == 3)
+        # One that waits may be given up as well, and takes no turn.
+        calls[3].cancel()
+        calls[1].cancel()
+        calls[2].cancel()
+        await eventually(lambda: lines(note).count("cancelled") == 3)
+        assert (await kept.call("count")).structured_content == {"result": 1}
+        assert lines(note).count("waiting") == 3
+
+
 async def test_server_that_ends_is_started_again_and_the_next_call_works(
     kept: Kept, note: Path
 ) -> None:

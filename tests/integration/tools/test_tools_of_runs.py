@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,11 @@ from tests.integration.host.host_process import HostProcess
 from tests.integration.host.plugins import write_scripted_plugin
 from tests.integration.host.refusals import refused
 from tests.integration.tools.kept import SERVERS, eventually, lines
+from tests.postgresql import running_postgresql
+
+# What a host promises, however much else its machine has to do.
+_FOLLOWED_SECONDS = 2.0
+_GONE_SECONDS = 5.0
 
 CONFIG = """\
 tool_servers:
@@ -47,11 +53,26 @@ def note(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def host(tmp_path: Path, note: Path) -> Iterator[HostProcess]:
+def postgresql_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database for the host where a test wants one of a server; else empty."""
+    if not getattr(request, "param", False):
+        yield ""
+        return
+    with running_postgresql() as server:
+        yield server.url
+
+
+@pytest.fixture
+def host(tmp_path: Path, note: Path, postgresql_url: str) -> Iterator[HostProcess]:
     write_scripted_plugin(tmp_path / "plugins")
     server = SERVERS / "stateful.py"
     config = CONFIG.format(python=sys.executable, server=server, note=note)
-    host = HostProcess(tmp_path / "data", plugins=tmp_path / "plugins", config=config)
+    host = HostProcess(
+        tmp_path / "data",
+        plugins=tmp_path / "plugins",
+        config=config,
+        arguments=("--database", postgresql_url) if postgresql_url else (),
+    )
     try:
         yield host.start()
     finally:
@@ -106,14 +127,20 @@ class Held:
 
 @asynccontextmanager
 async def holding(
-    caller: Caller, tmp_path: Path, *before: dict[str, Any], replay_of: str = ""
+    caller: Caller,
+    tmp_path: Path,
+    *before: dict[str, Any],
+    replay_of: str = "",
+    with_side_effects: bool = False,
 ) -> AsyncIterator[Held]:
     """Holds a run as long as the context lasts; with `replay_of`, a replay of that one."""
     go = tmp_path / "go"
     go.unlink(missing_ok=True)
     answer = Answer()
     if replay_of:
-        request = explain_pb2.ReplayRunRequest(run_id=replay_of)
+        request = explain_pb2.ReplayRunRequest(
+            run_id=replay_of, with_side_effects=with_side_effects
+        )
         call: Any = caller.admin.ReplayRun(request, metadata=caller.metadata)
     else:
         steps = (*before, {"tell": "access"}, {"await": str(go)}, END)
@@ -250,6 +277,43 @@ async def test_replay_answers_what_was_recorded_and_calls_nothing(
         assert (await run.calling("count", by=1)).result_json == '{"result":6}'
 
 
+async def test_replay_with_side_effects_calls_tools_once_more(
+    caller: Caller, tmp_path: Path
+) -> None:
+    async with holding(caller, tmp_path) as run:
+        assert (await run.calling("count", by=5)).result_json == '{"result":5}'
+    async with holding(caller, tmp_path, replay_of=run.run_id, with_side_effects=True) as replay:
+        assert replay.run_id != run.run_id
+        assert (await replay.calling("count", by=5)).result_json == '{"result":10}'
+
+
+@pytest.mark.parametrize("postgresql_url", [True], indirect=True, ids=["postgresql"])
+async def test_tools_are_called_and_written_down_on_postgresql_as_well(
+    caller: Caller, host: HostProcess, postgresql_url: str, tmp_path: Path
+) -> None:
+    call = {"callId": "a", "toolName": "real__count"}
+    recorded = {
+        "send": [
+            {"toolCallStarted": {**call, "parametersJson": '{"by":2}'}},
+            {"toolCallCompleted": {**call, "resultJson": '{"result":2}'}},
+        ]
+    }
+    async with holding(caller, tmp_path, recorded) as run:
+        assert (await run.calling("count", by=2)).result_json == '{"result":2}'
+        assert (await run.calling("large", size=1_000_000)).artifact.size_bytes == 1_000_000
+        assert (await run.calling("odd_texts")).parts[0].text == "a\ufffdb 你好"
+    async with holding(caller, tmp_path, replay_of=run.run_id) as replay:
+        assert (await replay.calling("count", by=2)).result_json == '{"result":2}'
+    host.close()
+    stores = await open_stores(postgresql_url)
+    try:
+        rows = (await stores.audit.page(AuditQuery(), limit=1000)).items
+    finally:
+        await stores.close()
+    done = [each for each in rows if each.run_id == run.run_id]
+    assert len([each for each in done if each.outcome is AuditOutcome.DONE]) == 3
+
+
 async def test_operator_sees_servers_and_calls_tools_by_hand(caller: Caller) -> None:
     statuses = await statuses_of(caller)
     assert "no-such-command-anywhere is not there" in statuses["broken"].trouble
@@ -265,8 +329,10 @@ async def test_changes_of_the_catalogue_are_followed(caller: Caller) -> None:
     declared = {"tool_servers": [{"id": "broken", "command": {"command": "still-missing"}}]}
     request = json_format.ParseDict(declared, admin_pb2.ApplyRequest())
     await caller.admin.Apply(request, metadata=caller.metadata)
+    applied = time.monotonic()
     while "still-missing" not in (await statuses_of(caller))["broken"].trouble:
         pass
+    assert time.monotonic() - applied < _FOLLOWED_SECONDS
     deleted = admin_pb2.DeleteToolServerRequest(tool_server_id="real")
     await caller.admin.DeleteToolServer(deleted, metadata=caller.metadata)
     assert "real" not in await statuses_of(caller)
@@ -291,8 +357,10 @@ async def test_killed_host_leaves_no_tool_server_behind(
     called = await caller.admin.CallTool(request, metadata=caller.metadata)
     started = json.loads(called.answer.result_json)["result"]
     server = int(lines(note)[0].split()[1])
+    killed = time.monotonic()
     host.kill()
     await eventually(lambda: not _is_alive(server) and not _is_alive(started))
+    assert time.monotonic() - killed < _GONE_SECONDS
 
 
 def _is_alive(process: int) -> bool:
