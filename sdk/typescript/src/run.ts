@@ -73,15 +73,16 @@ export class Run {
   /** A value of state as it was when the run started; undefined where there was none. */
   stateAtStart(scope: StateScope, key: string): unknown {
     const state = this.context.state;
-    const values = {
-      [StateScope.UNSPECIFIED]: undefined,
+    // A later version may have more scopes.
+    const scopes: Partial<Record<StateScope, Record<string, string> | undefined>> = {
       [StateScope.CONVERSATION]: state?.conversationJson,
       [StateScope.ACTOR]: state?.actorJson,
       [StateScope.SUBJECT]: state?.subjectJson,
       [StateScope.RUNNER]: state?.runnerJson,
       [StateScope.BINDING]: state?.bindingJson,
       [StateScope.WORKSPACE]: state?.workspaceJson,
-    }[scope];
+    };
+    const values = scopes[scope];
     const value = values && Object.hasOwn(values, key) ? values[key] : undefined;
     return value === undefined ? undefined : (JSON.parse(value) as unknown);
   }
