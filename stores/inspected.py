@@ -23,6 +23,9 @@ class DatabaseReport:
         secret_key_ids: The ids of the keys that its secrets are encrypted with.
         awaiting_actions: How many actions wait for somebody's approval.
         oldest_awaiting_seconds: How long the oldest of them has waited; 0 without any.
+        vectors: What compares vectors inside the database; `None` where nothing does.
+        without_vectors: What would change that; `None` where something does.
+        most_passages: How many passages the largest knowledge base has, at most.
     """
 
     engine: str
@@ -35,6 +38,9 @@ class DatabaseReport:
     secret_key_ids: tuple[str, ...]
     awaiting_actions: int = 0
     oldest_awaiting_seconds: float = 0.0
+    vectors: str | None = None
+    without_vectors: str | None = None
+    most_passages: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

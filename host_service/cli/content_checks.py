@@ -15,6 +15,7 @@ from host_service.supervisor.manifest import Command, PluginManifest
 from stores.errors import StoreError
 from stores.inspected import BlobsReport, DatabaseReport
 from stores.inspection import inspect_blobs, inspect_database
+from stores.limits import StoreLimits
 from stores.schema import SchemaState, read_schema_state
 from stores.secret_keys import VARIABLE, SecretKeys, load_secret_keys
 
@@ -45,6 +46,7 @@ def check_database(url: str, blobs_url: str | None, key_file: Path) -> Findings:
         return
     yield fine("database", f"{report.engine} answers, schema revision {state.newest}")
     yield from _check_files(report)
+    yield _vectors(report)
     yield from _check_hosts(report)
     yield from _check_actions(report)
     yield from _check_clocks(report)
@@ -57,6 +59,16 @@ def _outdated(state: SchemaState) -> Finding:
         return warning("database", "there is nothing in it yet", "'runmesh up' makes its tables")
     told = f"it has schema revision {state.found}, this version needs {state.newest}"
     return problem("database", told, "stop its hosts and run 'runmesh migrate'")
+
+
+def _vectors(report: DatabaseReport) -> Finding:
+    if report.vectors is not None:
+        return fine("database", f"{report.vectors} compares vectors where there are very many")
+    told = "vectors are compared outside the database"
+    # Most have few, and want nothing better.
+    if report.most_passages <= StoreLimits().unindexed_passages:
+        return fine("database", f"{told}, which is fast enough for those that there are")
+    return warning("database", f"{told}, and there are very many", report.without_vectors or "")
 
 
 def _check_files(report: DatabaseReport) -> Findings:

@@ -117,6 +117,13 @@ class Connection:
         rows: list[Row] = self._cursor.fetchall()
         return rows
 
+    def all_bytes(self, statement: ClauseElement, values: Values) -> list[Row]:
+        """Run a query whose rows are mostly bytes, and return them."""
+        compiled = self._statements[statement]
+        self._cursor.execute(compiled.sql, compiled.bind(values), **self._dialect.read_bytes)
+        rows: list[Row] = self._cursor.fetchall()
+        return rows
+
     def begin(self) -> None:
         """Begin a write transaction, waiting for those of others."""
         self._cursor.execute(self._dialect.begin_write)

@@ -8,15 +8,21 @@ a connection is set up, how a write transaction begins, and what a driver's erro
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from threading import Event
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql import ClauseElement
 
 from stores.errors import StoreError
+from stores.limits import StoreLimits
+
+if TYPE_CHECKING:
+    from stores.sql.vector_scoring import VectorScoring
 
 # Identifiers and keys compare and sort by their bytes, whatever the database's locale is.
 KEY = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
@@ -39,11 +45,44 @@ class EngineState:
         engine: Its name and version.
         now: Its clock, in microseconds since 1970; `None` for one that has none of its own.
         faults: What is broken in the database's files, in its words; the first few.
+        vectors: What compares vectors inside the database; `None` where nothing does.
+        without_vectors: What would change that; `None` where something does.
     """
 
     engine: str
     now: int | None
     faults: tuple[str, ...]
+    vectors: str | None = None
+    without_vectors: str | None = None
+
+
+class Stopping:
+    """Says to work in a thread that it is to end; for any thread."""
+
+    def __init__(self) -> None:
+        """Let it go on."""
+        self._event = Event()
+        self._interrupt: Callable[[], None] | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it is to end."""
+        return self._event.is_set()
+
+    def interrupted_by(self, interrupt: Callable[[], None] | None) -> None:
+        """Take what ends the statement that runs."""
+        self._interrupt = interrupt
+
+    def stop(self) -> None:
+        """Let it end. May be called again."""
+        self._event.set()
+        interrupt = self._interrupt
+        if interrupt is not None:
+            interrupt()
+
+    def rest(self, seconds: float) -> None:
+        """Wait, but not beyond `stop`."""
+        self._event.wait(seconds)
 
 
 class Dialect(ABC):
@@ -64,6 +103,8 @@ class Dialect(ABC):
         index_item: Adds an item to the index for searching, or `None` where the engine does that
             by itself.
         add_postings: Adds postings to a term of a block, behind those that it has.
+        read_bytes: What the driver's cursor is told for a query that gives many bytes.
+        indexes_vectors: Whether `index_vectors` may have something to do.
         accept_at_once: What `stores.sql.acceptance` says, or `None` where an acceptance is as
             well written in several statements.
     """
@@ -77,6 +118,8 @@ class Dialect(ABC):
     add_postings: ClauseElement
     index_item: ClauseElement | None = None
     accept_at_once: ClauseElement | None = None
+    indexes_vectors: bool = False
+    read_bytes: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
     def connect_arguments(self) -> dict[str, Any]:
@@ -120,6 +163,26 @@ class Dialect(ABC):
     @abstractmethod
     def set_last_number(self, driver: Any, table: str, column: str, last: int) -> None:
         """Let a table's counter go on behind a number, from when the transaction commits."""
+
+    @abstractmethod
+    def vector_scoring(self, limits: StoreLimits) -> VectorScoring | None:
+        """Return what compares vectors inside the database; `None` where nothing can.
+
+        It works with numpy, which is imported here.
+        """
+
+    def index_vectors(
+        self,
+        engine: sa.Engine,  # noqa: ARG002
+        limits: StoreLimits,  # noqa: ARG002
+        stopping: Stopping,  # noqa: ARG002
+    ) -> str | None:
+        """Bring what `vector_scoring` finds vectors by up to date, in this thread.
+
+        Returns:
+            Why it cannot, and what would change that; `None` if it could.
+        """
+        return None
 
     @abstractmethod
     def inspect(self, driver: Any) -> EngineState:

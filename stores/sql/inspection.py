@@ -16,6 +16,7 @@ from stores.actions import ActionStatus
 from stores.blobs.names import BlobName
 from stores.inspected import BlobsReport, DatabaseReport
 from stores.sql.connection import Connection, Database, Row
+from stores.sql.knowledge_blocks import BLOCK_SIZE
 from stores.sql.opening import open_blob_store, open_database
 from stores.sql.tables import (
     actions,
@@ -24,6 +25,7 @@ from stores.sql.tables import (
     hosts,
     is_active,
     is_open_action,
+    knowledge_blocks,
     runs,
     secrets,
 )
@@ -53,6 +55,13 @@ _AWAITING = sa.select(sa.func.count(), sa.func.min(actions.c.requested_at)).wher
     is_open_action,
     actions.c.status == sa.literal_column(str(int(ActionStatus.AWAITING_APPROVAL))),
 )
+_blocks_of_bases = (
+    sa.select(sa.func.count().label("blocks"))
+    .select_from(knowledge_blocks)
+    .group_by(knowledge_blocks.c.base)
+    .subquery()
+)
+_MOST_BLOCKS = sa.select(sa.func.max(_blocks_of_bases.c.blocks))
 _SECRET_KEYS = sa.select(secrets.c.key_id).distinct().order_by(secrets.c.key_id)
 _COUNT_ARTIFACTS = sa.select(sa.func.count()).select_from(artifacts)
 _SIZE = sa.select(sa.func.coalesce(sa.func.sum(blobs.c.size_bytes), 0))
@@ -83,6 +92,9 @@ def _inspect(database: Database, connection: Connection) -> DatabaseReport:
     awaiting, oldest = connection.all(_AWAITING, {})[0]
     return DatabaseReport(
         engine=state.engine,
+        vectors=state.vectors,
+        without_vectors=state.without_vectors,
+        most_passages=(connection.all(_MOST_BLOCKS, {})[0][0] or 0) * BLOCK_SIZE,
         faults=state.faults,
         clock_ahead_seconds=ahead,
         newest_ahead_seconds=max(0.0, (newest or 0) / _SECOND - time()),

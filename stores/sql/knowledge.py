@@ -33,6 +33,7 @@ from stores.knowledge_records import (
     StagedDocument,
     StoredChunk,
 )
+from stores.limits import StoreLimits
 from stores.records import Page
 from stores.search_text import ranking_terms
 from stores.sql import knowledge_writing as writing
@@ -62,6 +63,7 @@ from stores.sql.tables import (
     knowledge_versions,
 )
 from stores.sql.values import check_ids, check_keys, check_limit, check_text, microseconds
+from stores.sql.vector_indexing import VectorIndexer
 
 if TYPE_CHECKING:
     from stores.sql.knowledge_search import KnowledgeSearch
@@ -151,16 +153,18 @@ class SqlKnowledge:
         collector: KnowledgeCollector,
         dialect: Dialect,
         clock: Callable[[], datetime],
-        cache_bytes: int,
+        limits: StoreLimits,
+        indexer: VectorIndexer | None,
     ) -> None:
-        """Take the ways to write, to read and to search, and what deletes what was dropped."""
+        """Take the ways to write, to read and to search, and what works in the background."""
         self._journal = journal
         self._readers = readers
         self._searchers = searchers
         self._collector = collector
         self._dialect = dialect
         self._clock = clock
-        self._cache_bytes = cache_bytes
+        self._limits = limits
+        self._indexer = indexer
         self._search: KnowledgeSearch | None = None
         living = (
             "SELECT c.number FROM knowledge_chunks c"
@@ -219,6 +223,7 @@ class SqlKnowledge:
         """Let a staged document take the place of what was before it; see the protocol."""
         found = await self._write(partial(writing.finish, staged=staged, now=self._now()))
         self._collector.wake()
+        self._vectors_changed()
         return found
 
     async def fail(self, staged: StagedDocument, reason: str) -> Document:
@@ -240,6 +245,7 @@ class SqlKnowledge:
                 self._set_vectors, knowledge_base_id=knowledge_base_id, model=model, step=step
             )
             done += await self._write(work, size=sum(map(len, step.values())))
+        self._vectors_changed()
         return done
 
     def _set_vectors(
@@ -310,6 +316,7 @@ class SqlKnowledge:
         work = partial(writing.remove_base, knowledge_base_id=knowledge_base_id, now=self._now())
         removed = await self._write(work)
         self._collector.wake()
+        self._vectors_changed()
         return removed
 
     async def counts(self, knowledge_base_id: str, model: str | None = None) -> KnowledgeCounts:
@@ -389,12 +396,16 @@ class SqlKnowledge:
         if self._search is None:
             from stores.sql.knowledge_search import KnowledgeSearch
 
-            self._search = KnowledgeSearch(dialect=self._dialect, cache_bytes=self._cache_bytes)
+            self._search = KnowledgeSearch(dialect=self._dialect, limits=self._limits)
         return self._search
 
     async def _write(self, work: Callable[[Connection], T], *, size: int = 0) -> T:
         await self._journal.room()
         return await self._journal.submit(work, size=size)
+
+    def _vectors_changed(self) -> None:
+        if self._indexer is not None:
+            self._indexer.wake()
 
     def _now(self) -> int:
         return microseconds("knowledge", "now", self._clock())

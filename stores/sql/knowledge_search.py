@@ -12,18 +12,19 @@ import sqlalchemy as sa
 
 from stores.knowledge_filters import Filters
 from stores.knowledge_records import KnowledgeHit
+from stores.limits import StoreLimits
 from stores.sql.connection import Connection
 from stores.sql.dialect import Dialect
 from stores.sql.knowledge_ranking import MOST_TERMS, Ranking
 from stores.sql.knowledge_rows import CHUNK_COLUMNS, DOCUMENT_COLUMNS, among, chunk, document
 from stores.sql.knowledge_scope import Scope, Scored
-from stores.sql.knowledge_vectors import VectorCache, nearest
 from stores.sql.tables import (
     knowledge_bases,
     knowledge_chunks,
     knowledge_documents,
     knowledge_versions,
 )
+from stores.sql.vector_scoring import NearestVectors
 
 
 class KnowledgeSearch:
@@ -35,10 +36,10 @@ class KnowledgeSearch:
 
     most_terms = MOST_TERMS
 
-    def __init__(self, *, dialect: Dialect, cache_bytes: int) -> None:
-        """Take the engine's ways, and how many bytes of vectors to keep."""
+    def __init__(self, *, dialect: Dialect, limits: StoreLimits) -> None:
+        """Take the engine's ways, and what may be kept in memory and compared one by one."""
         self._ranking = Ranking(dialect)
-        self._cache = VectorCache(most_bytes=cache_bytes)
+        self._vectors = NearestVectors(dialect=dialect, limits=limits)
         self._select = (
             sa.select(*DOCUMENT_COLUMNS, *CHUNK_COLUMNS)
             .select_from(knowledge_chunks)
@@ -78,7 +79,7 @@ class KnowledgeSearch:
     ) -> list[KnowledgeHit]:
         """Return the passages whose vectors are nearest, nearest first."""
         found = [
-            nearest(connection, scope, model, vector, limit, self._cache)
+            self._vectors.find(connection, scope, model, vector, limit)
             for scope in _scopes(connection, bases, filters)
         ]
         return self._hits(connection, Scored.best(found, limit))

@@ -9,15 +9,18 @@ compared once more, each by itself and with twice the digits.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
 import sqlalchemy as sa
+from sqlalchemy.sql import ClauseElement
 
 from stores.sql.connection import Connection
 from stores.sql.knowledge_blocks import BLOCK_BITS, BLOCK_SIZE
+from stores.sql.knowledge_rows import among
 from stores.sql.knowledge_scope import SCORE_DIGITS, Scope, Scored, at_least
 from stores.sql.tables import knowledge_vectors
 
@@ -34,9 +37,9 @@ _SELECT = (
     .order_by(knowledge_vectors.c.number)
 )
 # What a product of many may be off by, and then some.
-_MARGIN = 1e-4
+MARGIN = 1e-4
 # Equal vectors may be very many: so many are looked at again, those that were stored first.
-_MOST_AGAIN = 8_192
+MOST_AGAIN = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +100,24 @@ def _read(connection: Connection, key: _Key, revision: int) -> _Block:
     first = block << BLOCK_BITS
     values = {"first": first, "end": first + BLOCK_SIZE, "of_model": model}
     # Others come from a model that was changed under its id.
-    rows = [row for row in connection.all(_SELECT, values) if len(row[1]) == dimensions * 4]
+    rows = [row for row in connection.all_bytes(_SELECT, values) if len(row[1]) == dimensions * 4]
     places = np.array([row[0] - first for row in rows], np.intp)
-    matrix = np.frombuffer(b"".join(row[1] for row in rows), "<f4").reshape(-1, dimensions)
+    return _Block(revision, places, of_one_length([row[1] for row in rows], dimensions))
+
+
+def of_one_length(vectors: Sequence[bytes], dimensions: int) -> npt.NDArray[np.float32]:
+    """Return vectors as rows of a matrix, each divided by its length."""
+    matrix = np.frombuffer(b"".join(vectors), "<f4").reshape(-1, dimensions)
     lengths = np.sqrt(np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64))
-    return _Block(revision, places, (matrix / lengths[:, None]).astype(np.float32))
+    divided: npt.NDArray[np.float32] = (matrix / lengths[:, None]).astype(np.float32)
+    return divided
+
+
+def direction(vector: bytes) -> npt.NDArray[np.float64]:
+    """Return a vector divided by its length."""
+    wanted = np.frombuffer(vector, "<f4").astype(np.float64)
+    divided: npt.NDArray[np.float64] = wanted / np.sqrt(wanted @ wanted)
+    return divided
 
 
 def nearest(
@@ -113,8 +129,7 @@ def nearest(
     cache: VectorCache,
 ) -> Scored:
     """Return the nearest chunks of a knowledge base, and those as near as the last of them."""
-    wanted = np.frombuffer(vector, "<f4").astype(np.float64)
-    wanted /= np.sqrt(wanted @ wanted)
+    wanted = direction(vector)
     asked = wanted.astype(np.float32)
     found: list[tuple[npt.NDArray[np.intp], npt.NDArray[np.float32], npt.NDArray[np.float32]]] = []
     for at, block in enumerate(scope.blocks.tolist()):
@@ -125,13 +140,41 @@ def nearest(
         indexes = held.places + offset
         chosen = np.flatnonzero(scope.chosen[indexes])
         scores = (held.matrix @ asked)[chosen]
-        best = at_least(scores, limit, _MARGIN)
+        best = at_least(scores, limit, MARGIN)
         found.append((indexes[chosen[best]], scores[best], held.matrix[chosen[best]]))
     if not found:
         return Scored(np.empty(0, np.int64), np.empty(0))
     indexes = np.concatenate([each[0] for each in found])
-    best = at_least(np.concatenate([each[1] for each in found]), limit, _MARGIN)[:_MOST_AGAIN]
-    matrix = np.concatenate([each[2] for each in found])[best].astype(np.float64)
+    best = at_least(np.concatenate([each[1] for each in found]), limit, MARGIN)[:MOST_AGAIN]
+    matrix = np.concatenate([each[2] for each in found])[best]
+    return Scored(scope.numbers(indexes[best]), _exactly(matrix, wanted))
+
+
+def score_again(
+    connection: Connection, select: ClauseElement, model: str, vector: bytes, numbers: list[int]
+) -> Scored:
+    """Score chunks that were found in another way, as `nearest` does.
+
+    Args:
+        connection: The snapshot in which they were found.
+        select: Gives number and vector of the chunks among `numbers`, of `of_model`.
+        model: The model.
+        vector: What they are compared with.
+        numbers: Their numbers.
+    """
+    rows = connection.all_bytes(select, {"numbers": among(numbers), "of_model": model})
+    rows = [row for row in rows if len(row[1]) == len(vector)]
+    if not rows:
+        return Scored(np.empty(0, np.int64), np.empty(0))
+    matrix = of_one_length([row[1] for row in rows], len(vector) // 4)
+    found = np.array([row[0] for row in rows], np.int64)
+    return Scored(found, _exactly(matrix, direction(vector)))
+
+
+def _exactly(
+    matrix: npt.NDArray[np.float32], wanted: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
     # Not a product of matrices: each row is summed up in the same way, whatever stands beside it.
-    exact = np.array([np.sum(row * wanted) for row in matrix])
-    return Scored(scope.numbers(indexes[best]), np.round(exact, SCORE_DIGITS))
+    sums = np.array([np.sum(row * wanted) for row in matrix.astype(np.float64)])
+    exact: npt.NDArray[np.float64] = np.round(sums, SCORE_DIGITS)
+    return exact

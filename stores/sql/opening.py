@@ -41,6 +41,7 @@ from stores.sql.state import SqlState
 from stores.sql.storage import SqlStorage
 from stores.sql.transcript import SqlTranscript
 from stores.sql.values import microseconds
+from stores.sql.vector_indexing import VectorIndexer
 
 _FORMS = "use sqlite:///path/to/file or postgresql+psycopg://user@host/name"
 
@@ -68,7 +69,7 @@ async def open_sql_stores(
     # Threads of their own: a search through much must not hold up the reads that runs wait for.
     searchers = Readers(database=database, loop=loop, threads=_SEARCHERS)
     return _compose(
-        dialect=database.dialect,
+        database=database,
         journal=journal,
         readers=readers,
         searchers=searchers,
@@ -123,7 +124,7 @@ def _postgresql() -> Dialect:
 
 def _compose(
     *,
-    dialect: Dialect,
+    database: Database,
     journal: SqlJournal,
     readers: Readers,
     searchers: Readers,
@@ -133,6 +134,7 @@ def _compose(
     secret_keys: SecretKeys,
     limits: StoreLimits,
 ) -> Stores:
+    dialect = database.dialect
     audit = SqlAudit(journal=journal, readers=readers, loop=loop)
     secrets = SqlSecrets(
         journal=journal,
@@ -147,6 +149,8 @@ def _compose(
         now=lambda: microseconds("clock", "now", clock()),
     )
     collector.start()
+    indexer = VectorIndexer(database=database, limits=limits)
+    indexer.start()
     catalogue = SqlCatalogue(
         journal=journal,
         readers=readers,
@@ -164,6 +168,7 @@ def _compose(
     async def close() -> None:
         await backfill.stop()
         await collector.stop()
+        await indexer.stop()
         await audit.flush()
         # All of them: the last connection to a SQLite file folds its WAL into it.
         await readers.close()
@@ -198,7 +203,8 @@ def _compose(
             collector=collector,
             dialect=dialect,
             clock=clock,
-            cache_bytes=limits.vector_cache_bytes,
+            limits=limits,
+            indexer=indexer,
         ),
         audit=audit,
         retention=SqlRetention(journal=journal, readers=readers, catalogue=catalogue, clock=clock),

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 import sqlalchemy as sa
 from psycopg.pq import TransactionStatus
 
 from stores.errors import ConstraintViolated, StoreError, StoreUnavailable
+from stores.limits import StoreLimits
 from stores.sql.acceptance import accept_at_once
-from stores.sql.dialect import LOCK_TIMEOUT_SECONDS, Dialect, EngineState
+from stores.sql.dialect import LOCK_TIMEOUT_SECONDS, Dialect, EngineState, Stopping
+from stores.sql.pgvector import find_extension, index_vectors
 from stores.sql.tables import item_columns, transcript_items
+
+if TYPE_CHECKING:
+    from stores.sql.vector_scoring import VectorScoring
 
 # Any constant will do; in its database it says "a write transaction of runmesh".
 _WRITE_LOCK = 7_266_877_101
@@ -73,6 +79,9 @@ class PostgresqlDialect(Dialect):
     search_few = _having(_TERMS)
     add_postings = _ADD_POSTINGS
     accept_at_once = accept_at_once()
+    indexes_vectors = True
+    # As text each byte would be two digits.
+    read_bytes = MappingProxyType({"binary": True})
     begin_snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     # Two statements, one round trip.
     begin_write = f"BEGIN; SELECT pg_advisory_xact_lock({_WRITE_LOCK})"
@@ -129,6 +138,18 @@ class PostgresqlDialect(Dialect):
         name = _sequence(driver, table, column)
         driver.execute(f"ALTER SEQUENCE {name} RESTART WITH {last + 1}")
 
+    def vector_scoring(self, limits: StoreLimits) -> VectorScoring | None:
+        """Return what searches by the indexes that there are."""
+        from stores.sql.postgresql_scoring import PostgresqlScoring
+
+        return PostgresqlScoring(unindexed_passages=limits.unindexed_passages)
+
+    def index_vectors(
+        self, engine: sa.Engine, limits: StoreLimits, stopping: Stopping
+    ) -> str | None:
+        """Index those of large knowledge bases; see `stores.sql.pgvector`."""
+        return index_vectors(engine, limits.unindexed_passages, stopping)
+
     def inspect(self, driver: Any) -> EngineState:
         """Return the version, the server's clock, and what its checksums found so far."""
         version, now, failures = driver.execute(
@@ -138,7 +159,14 @@ class PostgresqlDialect(Dialect):
             " WHERE datname = current_database())"
         ).fetchone()
         faults = (f"{failures} pages had a wrong checksum",) if failures else ()
-        return EngineState(engine=f"PostgreSQL {version}", now=int(now), faults=faults)
+        found = find_extension(driver)
+        return EngineState(
+            engine=f"PostgreSQL {version}",
+            now=int(now),
+            faults=faults,
+            vectors=found.name,
+            without_vectors=found.missing,
+        )
 
     def is_lost(self, driver: Any) -> bool:
         """Return what the driver says."""

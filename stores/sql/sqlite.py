@@ -5,15 +5,20 @@ from __future__ import annotations
 import sqlite3
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.sql import ClauseElement
 
 from stores.errors import ConstraintViolated, InvalidDatabaseUrl, StoreError, StoreUnavailable
+from stores.limits import StoreLimits
 from stores.sql.dialect import LOCK_TIMEOUT_SECONDS, Dialect, EngineState
+from stores.sql.sqlite_vec import SqliteVec
 from stores.sql.tables import item_columns, transcript_items
+
+if TYPE_CHECKING:
+    from stores.sql.vector_scoring import VectorScoring
 
 # So many are told; more would say no more.
 _FAULTS = 5
@@ -68,6 +73,7 @@ class SqliteDialect(Dialect):
         if synchronous not in ("FULL", "NORMAL"):
             raise ValueError(f"synchronous must be FULL or NORMAL, not {synchronous!r}")
         self._synchronous = synchronous
+        self._extension = SqliteVec()
 
     def among(self, column: str, parameter: str) -> str:
         """Let JSON be taken apart."""
@@ -81,6 +87,7 @@ class SqliteDialect(Dialect):
     def set_up(self, driver: Any) -> None:
         """Turn on WAL, the chosen durability and foreign keys."""
         driver.isolation_level = None
+        self._extension.load(driver)
         _turn_on_wal(driver)
         driver.execute(f"PRAGMA synchronous = {self._synchronous}")
         driver.execute("PRAGMA foreign_keys = ON")
@@ -116,11 +123,25 @@ class SqliteDialect(Dialect):
         if last:
             driver.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last))
 
+    def vector_scoring(self, limits: StoreLimits) -> VectorScoring | None:
+        """Return the extension's, if connections have it."""
+        if self._extension.name is None:
+            return None
+        from stores.sql.sqlite_scoring import SqliteScoring
+
+        return SqliteScoring(cache_bytes=limits.vector_cache_bytes)
+
     def inspect(self, driver: Any) -> EngineState:
         """Return the version, and what a look through all pages finds."""
         found = [str(row[0]) for row in driver.execute(f"PRAGMA quick_check({_FAULTS})")]
         faults = () if found == ["ok"] else tuple(found)
-        return EngineState(engine=f"SQLite {sqlite3.sqlite_version}", now=None, faults=faults)
+        return EngineState(
+            engine=f"SQLite {sqlite3.sqlite_version}",
+            now=None,
+            faults=faults,
+            vectors=self._extension.name,
+            without_vectors=self._extension.missing,
+        )
 
     def is_lost(self, driver: Any) -> bool:  # noqa: ARG002
         """Return False: a file does not go away."""

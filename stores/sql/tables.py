@@ -54,10 +54,11 @@ def is_described(name: str | None, kind: str, _: Any = None) -> bool:
     """Return whether something in a database is described here, as Alembic asks.
 
     The index for searching is not: it is a table of its own kind on SQLite, with more behind it,
-    and an index on an expression on PostgreSQL.
+    and an index on an expression on PostgreSQL. Nor are the indexes of vectors, which
+    `stores.sql.pgvector` makes where the extension for them is.
     """
     if kind == "table":
-        return not str(name).startswith("transcript_search")
+        return not str(name).startswith(("transcript_search", "vector_index"))
     return name != "ix_transcript_items_search"
 
 

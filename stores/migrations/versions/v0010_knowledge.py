@@ -180,8 +180,24 @@ def _create_index() -> None:
     )
 
 
+# What may have been made where the database can index vectors; no table here refers to it.
+_DROP_VECTOR_INDEXES = r"""
+DO $$
+DECLARE made text;
+BEGIN
+    FOR made IN SELECT tablename FROM pg_tables
+        WHERE schemaname = current_schema() AND tablename ~ '^vector_index(es|_blocks|_[0-9]+)$'
+    LOOP
+        EXECUTE 'DROP TABLE ' || quote_ident(made);
+    END LOOP;
+END $$
+"""
+
+
 def downgrade() -> None:
     """Drop them."""
+    if op.get_context().dialect.name == "postgresql":
+        op.get_bind().exec_driver_sql(_DROP_VECTOR_INDEXES)
     for name in (
         "postings",
         "blocks",
