@@ -12,7 +12,7 @@ from runmesh.v1.context_pb2 import ModelResource
 from runmesh.v1.types_pb2 import ChatMessage
 
 from .settings import Settings
-from .tokens import text_tokens
+from .tokens import text_tokens, text_tokens_up_to
 
 UNKNOWN_WINDOW = 8192
 """What a model of an unknown window is taken to hold: few hold less."""
@@ -24,6 +24,9 @@ _REPLY_ARGUMENTS = ("max_completion_tokens", "max_tokens")
 _SMALLEST_MESSAGE = 48
 # No text of a language has more.
 _CHARACTERS_A_TOKEN = 12
+# A text that is cut fills so much of what it may have; the rest would take longer to be found.
+_FULL = 0.97
+_GUESSES = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +89,24 @@ def cut_text(text: str, tokens: int, *, where: str = "") -> str:
         tokens: How many tokens it may have; with very few, only the note is left.
         where: Where the whole is, to be told in the note.
     """
-    if text_tokens(text) <= tokens:
+    if text_tokens_up_to(tokens, text) <= tokens:
         return text
-    # A text far too long is not measured as a whole again and again.
     kept_low, kept_high = 0, min(len(text), _CHARACTERS_A_TOKEN * max(1, tokens))
+    # Texts are much the same all along: from how many tokens some of it has, the place is found in
+    # a few steps, each of which weighs what would be left. Halving finds it in any other.
+    kept, steps = kept_high // 4, 0
     while kept_low < kept_high:
-        kept = (kept_low + kept_high + 1) // 2
-        if text_tokens(_without_middle(text, kept, where)) <= tokens:
-            kept_low = kept
-        else:
+        kept, steps = min(max(kept, kept_low + 1), kept_high), steps + 1
+        size = text_tokens(_without_middle(text, kept, where))
+        if size > tokens:
             kept_high = kept - 1
+        elif size >= tokens * _FULL:
+            kept_low = kept_high = kept
+        else:
+            kept_low = kept
+        kept = int(kept * tokens * (1 + _FULL) / 2 / max(1, size))
+        if steps >= _GUESSES or not kept_low + 1 < kept < kept_high:
+            kept = (kept_low + kept_high + 1) // 2
     return _without_middle(text, kept_low, where)
 
 
@@ -128,7 +139,7 @@ def cut_message(message: ChatMessage, tokens: int, *, where: str = "") -> ChatMe
     What is no text stays: it is small, or what the message is about.
     """
     texts = [part.text for part in message.parts if part.HasField("text")]
-    sizes = list(map(text_tokens, texts))
+    sizes = [text_tokens_up_to(tokens, text) for text in texts]
     if sum(sizes) <= tokens:
         return message
     cap = cap_for(sizes, tokens)

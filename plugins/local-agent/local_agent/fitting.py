@@ -6,7 +6,7 @@ from runmesh.v1 import types_pb2
 from runmesh.v1.types_pb2 import ChatMessage
 
 from .budget import cap_for, cut_message
-from .tokens import message_tokens, messages_tokens, text_tokens
+from .tokens import bare_tokens, messages_tokens, text_tokens_up_to, texts_of
 
 # Less of a result than this tells a model nothing.
 _SMALLEST_RESULT = 64
@@ -26,7 +26,7 @@ def fit_turn(turn: Sequence[ChatMessage], tokens: int) -> list[ChatMessage]:
     Returns:
         The turn; longer than it may be only where nothing is left to be cut.
     """
-    if messages_tokens(turn) <= tokens:
+    if sum(bare_tokens(each) + _text_size(each, tokens) for each in turn) <= tokens:
         return list(turn)
     kept = _rounds_that_fit(turn, tokens)
     fitted = _cut(kept, tokens, chosen=_is_result, least=_SMALLEST_RESULT)
@@ -51,19 +51,25 @@ def _cut(
     least: int,
 ) -> list[ChatMessage]:
     """Returns the messages with the chosen ones cut so that all have so many tokens."""
-    sizes = [_text_size(message) for message in messages if chosen(message)]
-    others = messages_tokens(messages) - sum(sizes)
+    sizes = [_text_size(each, tokens) for each in messages if chosen(each)]
+    others = sum(
+        bare_tokens(each) + (0 if chosen(each) else _text_size(each, tokens)) for each in messages
+    )
     cap = max(least, cap_for(sizes, tokens - others))
     return [cut_message(each, cap) if chosen(each) else each for each in messages]
 
 
-def _text_size(message: ChatMessage) -> int:
-    return sum(text_tokens(part.text) for part in message.parts if part.HasField("text"))
+def _text_size(message: ChatMessage, most: int) -> int:
+    """Returns about how many tokens the texts of a message are, or more than so many."""
+    return sum(text_tokens_up_to(most, text) for text in texts_of(message))
 
 
 def _rounds_that_fit(messages: Sequence[ChatMessage], tokens: int) -> list[ChatMessage]:
     """Returns the messages without as many of the first rounds as have to go, calls and results."""
-    sizes = [message_tokens(each) - max(0, _text_size(each) - _SMALLEST_TEXT) for each in messages]
+    sizes = [
+        bare_tokens(each) + min(_text_size(each, _SMALLEST_TEXT), _SMALLEST_TEXT)
+        for each in messages
+    ]
     left = tokens - sum(sizes)
     kept: list[ChatMessage] = []
     goes = False

@@ -13,6 +13,7 @@ When history has grown too long, `after` makes a checkpoint of its older half: t
 many turns, and never while somebody waits for an answer.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
 
@@ -33,7 +34,7 @@ from .recall import recall
 from .remembered import Remembered
 from .settings import Settings
 from .summary import Summarizer
-from .tokens import is_image, messages_tokens, text_tokens, tools_tokens
+from .tokens import is_image, messages_tokens, text_tokens_up_to, texts_of, tools_tokens
 
 PROMPT_TOO_LARGE = "local-agent.prompt_too_large"
 
@@ -43,6 +44,8 @@ _FULL = 0.9
 # What is kept as it was said. The less it is, the longer the next checkpoint can wait.
 _KEPT = 0.4
 _MOST_QUOTED = 800
+# Characters of a turn that are weighed in a few milliseconds.
+_LONG_TURN = 32 * 1024
 
 
 class Memory:
@@ -102,7 +105,7 @@ class Memory:
         fixed = messages_tokens(system) + tools_tokens(tools)
         left = self._budget.prompt - fixed
         # Half is the turn's in any case; more of it where the history leaves room.
-        fitted = fit_turn(turn, left - min(self._wanted(self._pulled), max(0, left) // 2))
+        fitted = await _fitted(turn, left - min(self._wanted(self._pulled), max(0, left) // 2))
         left -= messages_tokens(fitted)
         if left < 0:
             raise self._too_large(system, tools)
@@ -215,7 +218,7 @@ class Memory:
         rounds = sum(1 for each in self._turn if each.tool_calls)
         called = [each for each in self._turn if each.tool_calls or each.tool_call_id]
         return (
-            min(text_tokens(self._ctx.text), most)
+            min(text_tokens_up_to(most, self._ctx.text), most)
             + (most if said is None else min(said + 8, most))
             + min(messages_tokens(called), rounds * most)
             + 2 * 8
@@ -231,6 +234,13 @@ class Memory:
             f"model {self._model.model_id} holds {self._budget.window} tokens, "
             f"{self._budget.reply} of them for its answer",
         )
+
+
+async def _fitted(turn: Sequence[ChatMessage], tokens: int) -> list[ChatMessage]:
+    """Returns a turn that fits; one that is long is weighed beside the other runs, not before."""
+    if sum(len(text) for each in turn for text in texts_of(each)) <= _LONG_TURN:
+        return fit_turn(turn, tokens)
+    return await asyncio.to_thread(fit_turn, turn, tokens)
 
 
 def _notes(pulled: Pulled) -> list[ChatMessage]:

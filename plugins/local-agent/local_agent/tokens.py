@@ -9,6 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 
 from runmesh.v1.types_pb2 import ChatMessage, ContentPart, ToolDefinition
 
@@ -54,8 +55,35 @@ _WEIGHTS: tuple[tuple[int, float], ...] = (
 _ASTRAL_WEIGHT = 3.2  # emoji, rare Han
 
 
+# The most that one token stands for: a run of blanks.
+_CHARACTERS_A_TOKEN = 17
+# A text is weighed piece by piece: whoever waits for the interpreter waits for one at most.
+_PIECE_CHARACTERS = 32 * 1024
+# A long text is asked for again and again while a prompt is made of it; few are at once.
+_LONG_TEXTS = 8
+
+
 def text_tokens(text: str) -> int:
     """Returns about how many tokens a text is; 0 for none."""
+    return _piece_tokens(text) if len(text) <= _PIECE_CHARACTERS else _long_text_tokens(text)
+
+
+def text_tokens_up_to(most: int, text: str) -> int:
+    """Returns about how many tokens a text is, or more than `most` where it surely has more.
+
+    Such a text is not weighed: it takes no time, however long it is.
+    """
+    is_more = len(text) > _CHARACTERS_A_TOKEN * (max(0, most) + 1)
+    return max(0, most) + 1 if is_more else text_tokens(text)
+
+
+@lru_cache(maxsize=_LONG_TEXTS)
+def _long_text_tokens(text: str) -> int:
+    starts = range(0, len(text), _PIECE_CHARACTERS)
+    return sum(_piece_tokens(text[start : start + _PIECE_CHARACTERS]) for start in starts)
+
+
+def _piece_tokens(text: str) -> int:
     encoded = [run for run in _UNBROKEN.findall(text) if _HAS_DIGIT.search(run)]
     tokens = _ENCODED_WEIGHT * sum(map(len, encoded))
     if encoded:
@@ -105,9 +133,14 @@ def is_image(part: ContentPart) -> bool:
 
 def message_tokens(message: ChatMessage) -> int:
     """Returns about how many tokens a message takes of a prompt."""
+    return bare_tokens(message) + sum(map(text_tokens, texts_of(message)))
+
+
+def bare_tokens(message: ChatMessage) -> int:
+    """Returns about how many tokens a message takes of a prompt without its texts."""
     return (
         MESSAGE_TOKENS
-        + sum(map(part_tokens, message.parts))
+        + sum(part_tokens(part) for part in message.parts if not part.HasField("text"))
         + text_tokens(message.reasoning_text)
         + text_tokens(message.name)
         + text_tokens(message.tool_call_id)
@@ -116,6 +149,11 @@ def message_tokens(message: ChatMessage) -> int:
             for call in message.tool_calls
         )
     )
+
+
+def texts_of(message: ChatMessage) -> list[str]:
+    """Returns the texts of a message."""
+    return [part.text for part in message.parts if part.HasField("text")]
 
 
 def messages_tokens(messages: Iterable[ChatMessage]) -> int:

@@ -1,13 +1,14 @@
 """What a prompt has beside the turn: as much of the conversation as fits, and never too much."""
 
 import itertools
+import time
 from collections.abc import Sequence
 
 import pytest
 from local_agent.budget import Budget
 from local_agent.memory import Memory
 from local_agent.settings import Settings
-from local_agent.tokens import messages_tokens
+from local_agent.tokens import messages_tokens, text_tokens
 from runmesh.v1 import host_api_pb2 as api
 from runmesh.v1 import types_pb2
 from runmesh.v1.context_pb2 import MODEL_ABILITY_VISION, MODEL_KIND_CHAT, ModelResource
@@ -361,3 +362,29 @@ async def test_earlier_pictures_are_shown_while_they_are_there(sees: bool) -> No
     shown = "text artifact text text text" if sees else "text text text"
     first = "" if sees else "[image cat.png]"
     assert outcome.text == f"{shown}: look:{first}[image gone.png] mine:[image cat.png] now"
+
+
+@pytest.mark.parametrize("window", [4000, 128_000, 2_000_000])
+@pytest.mark.parametrize("pattern", ["你好世界", "Some words 12345. "])
+async def test_message_of_a_megabyte_holds_up_no_other_run(window: int, pattern: str) -> None:
+    # No text that was weighed before.
+    said = f"{window} " + (pattern * 250_000)[:1_000_000]
+    begun = time.thread_time()
+    weighed = text_tokens("x" + said)
+    seconds_to_weigh = time.thread_time() - begun
+    taken: list[float] = []
+
+    async def work(ctx: RunContext) -> str:
+        memory = Memory(ctx, model=model(window), settings=Settings(extra_args={}))
+        turn = [user_message(said)]
+        before = time.thread_time()
+        prompt = await memory.prompt(system=[], turn=turn, tools=[])
+        taken.append(time.thread_time() - before)
+        assert messages_tokens(prompt) <= most(window)
+        assert messages_tokens(prompt) > min(weighed, most(window) * 0.9)
+        return "done"
+
+    async with Runs() as runs:
+        await runs.run("hello", work)
+    # The loop that all runs are on did next to nothing of it.
+    assert taken[0] < seconds_to_weigh / 2 + 0.02
