@@ -117,7 +117,10 @@ impl Run {
     /// Works until the runner has answered, or something stops it: then its work is dropped where
     /// it stands, calls to the host included.
     pub async fn work(self, runner: Runner, stops: Stops) {
-        let answer = AssertUnwindSafe(runner.answer(&self)).catch_unwind();
+        self.work_on(runner.answer(&self), stops).await;
+    }
+
+    async fn work_on(&self, answer: impl Future<Output = Result<Finish, Failure>>, stops: Stops) {
         let outcome = tokio::select! {
             biased;
             () = self.outbox.abandoned() => return,
@@ -132,7 +135,7 @@ impl Run {
                 Err(Failure::new("runner.timeout", "the run took longer than it may"))
             }
             // What the panic says is in the process's log, with its place.
-            answered = answer => answered
+            answered = AssertUnwindSafe(answer).catch_unwind() => answered
                 .unwrap_or_else(|_| Err(Failure::new("runner.error", "the runner panicked"))),
         };
         self.outbox.end(match outcome {
@@ -162,5 +165,134 @@ async fn reached(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+    use tokio_stream::StreamExt;
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+    use crate::contract::RunResult;
+    use crate::outbox::Frames;
+
+    fn run() -> (Run, Frames) {
+        let (outbox, frames) = Outbox::new("r1", TaskTracker::new().token());
+        let run = Run {
+            context: RunContext::default(),
+            outbox,
+            host: Err(HostError::new("", &tonic::Status::unavailable("no host"))),
+        };
+        (run, frames)
+    }
+
+    fn stops() -> Stops {
+        Stops {
+            interrupted: CancellationToken::new(),
+            shut_down: CancellationToken::new(),
+            deadline: None,
+        }
+    }
+
+    async fn results(frames: Frames) -> Vec<RunResult> {
+        let frames: Vec<_> = frames.collect().await;
+        frames
+            .into_iter()
+            .flat_map(|frame| frame.unwrap().results)
+            .collect()
+    }
+
+    fn failure(result: &RunResult) -> &RunFailed {
+        match &result.payload {
+            Some(Payload::RunFailed(failed)) => failed,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_runner_that_panics_fails_its_run() {
+        let (run, frames) = run();
+        run.work_on(
+            async {
+                run.delta("before").await?;
+                panic!("a fault of the runner's own")
+            },
+            stops(),
+        )
+        .await;
+        drop(run);
+        let results = results(frames).await;
+        assert_eq!(
+            results.iter().map(|r| r.sequence).collect::<Vec<_>>(),
+            [1, 2]
+        );
+        assert_eq!(failure(&results[1]).code, "runner.error");
+        assert_eq!(failure(&results[1]).message, "the runner panicked");
+    }
+
+    #[tokio::test]
+    async fn an_author_is_held_back_while_nobody_reads() {
+        let (run, mut frames) = run();
+        let piece = "x".repeat(500_000);
+        for _ in 0..4 {
+            run.delta(piece.as_str()).await.unwrap();
+        }
+        let mut fifth = Box::pin(run.delta(piece.as_str()));
+        timeout(Duration::from_millis(50), &mut fifth)
+            .await
+            .unwrap_err();
+        let frame = frames.next().await.unwrap().unwrap();
+        assert_eq!(frame.results.len(), 4);
+        fifth.await.unwrap();
+        assert_eq!(frames.next().await.unwrap().unwrap().results[0].sequence, 5);
+    }
+
+    #[tokio::test]
+    async fn a_result_that_no_host_takes_is_an_error_of_its_author() {
+        let (run, _frames) = run();
+        let refused = run.delta("x".repeat(1024 * 1024)).await.unwrap_err();
+        assert_eq!(refused.code, "runner.error");
+    }
+
+    #[tokio::test]
+    async fn a_run_that_nobody_reads_ends() {
+        let (run, frames) = run();
+        drop(frames);
+        let ended = run.work_on(pending(), stops());
+        timeout(Duration::from_secs(10), ended).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_run_that_is_stopped_says_why() {
+        let soon = Some(Instant::now() + Duration::from_millis(10));
+        for (stop, code) in [
+            (
+                Stops {
+                    deadline: soon,
+                    ..stops()
+                },
+                "runner.timeout",
+            ),
+            (stopped(|stops| stops.interrupted.cancel()), "cancelled"),
+            (
+                stopped(|stops| stops.shut_down.cancel()),
+                "runner.unavailable",
+            ),
+        ] {
+            let (run, frames) = run();
+            run.work_on(pending(), stop).await;
+            drop(run);
+            assert_eq!(failure(&results(frames).await[0]).code, code);
+        }
+    }
+
+    fn stopped(by: impl Fn(&Stops)) -> Stops {
+        let stops = stops();
+        by(&stops);
+        stops
     }
 }
