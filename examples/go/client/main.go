@@ -31,20 +31,28 @@ func main() {
 }
 
 func ask(ctx context.Context, gateway pb.GatewayServiceClient, agent, text string) error {
-	event := &pb.EventEnvelope{Type: "message.received", Input: &pb.EventInput{Text: &text}}
+	event := &pb.EventEnvelope{Type: "message.received", ConversationId: "client", Input: &pb.EventInput{Text: &text}}
 	stream, err := gateway.Dispatch(ctx, &pb.DispatchRequest{Event: event, AgentId: agent})
-	for err == nil {
-		var response *pb.DispatchResponse
-		if response, err = stream.Recv(); err != nil {
-			break
+	if err != nil {
+		return err
+	}
+	for streamed := false; ; {
+		response, err := stream.Recv()
+		if err != nil {
+			return err
 		}
 		for _, result := range response.GetResults().GetResults() {
 			fmt.Print(result.GetMessageDelta().GetText())
+			streamed = streamed || result.GetMessageDelta() != nil
+			for _, part := range result.GetMessageCompleted().GetMessage().GetParts() {
+				if !streamed {
+					fmt.Print(part.GetText())
+				}
+			}
 		}
 		if run := response.GetEnded(); run != nil {
-			fmt.Printf("\n%s %s\n", run.RunId, run.Status)
+			fmt.Printf("\n%s %s %s\n", run.RunId, run.Status, run.GetFailure().GetMessage())
 			return nil
 		}
 	}
-	return err
 }
