@@ -89,7 +89,7 @@ class Ranking:
     ) -> dict[int, tuple[npt.NDArray[np.intp], npt.NDArray[np.uint16]]]:
         offsets = {block: at * BLOCK_SIZE for at, block in enumerate(scope.blocks.tolist())}
         of_term: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
-        for term, block, postings in connection.all(self._select, _values(scope, numbers)):
+        for term, block, postings in connection.all_bytes(self._select, _values(scope, numbers)):
             of_term[term].append((offsets[block], postings))
         return {term: _unpacked(rows) for term, rows in of_term.items()}
 

@@ -67,7 +67,7 @@ class Scope:
     def find(cls, connection: Connection, knowledge_base_id: str, filters: Filters) -> Scope | None:
         """Return what there is of a knowledge base; `None` if there is nothing."""
         base = connection.first(FIND_BASE, {"of_base": knowledge_base_id})
-        rows = [] if base is None else connection.all(_SELECT_BLOCKS, {"of_number": base[0]})
+        rows = [] if base is None else connection.all_bytes(_SELECT_BLOCKS, {"of_number": base[0]})
         if base is None or not rows:
             return None
         numbers = np.array([row[0] for row in rows], np.int64)

@@ -25,24 +25,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# So many are compared one by one, rather than looked for among all.
-_FEW = 4_000
+# So many are compared one by one, rather than looked for among all; and so many, where the index
+# would have to give too many others.
+_FEW = 2_000
+_SOME = 50_000
 # How many an index is asked for at most; beyond that, all are compared one by one.
 _MOST_ASKED = 16_000
 # How many of the nearest it keeps on its way (`hnsw.ef_search`): more find more of them.
 _LEAST_KEPT, _MOST_KEPT = 200, 1_000
 
 _HAS_INDEXES = sa.text("SELECT to_regclass('vector_indexes') IS NOT NULL")
-_INDEX = sa.text(
-    "SELECT number FROM vector_indexes WHERE base = :of_base AND model = :of_model"
-    " AND dimensions = :dimensions AND is_whole"
-)
 _COVERED = sa.text(
-    "SELECT i.block FROM vector_index_blocks i JOIN knowledge_blocks b ON b.number = i.block"
-    " AND b.vector_revision = i.revision WHERE i.base = :of_base"
+    "SELECT x.number, i.block FROM vector_indexes x JOIN vector_index_blocks i ON i.base = x.base"
+    " JOIN knowledge_blocks b ON b.number = i.block AND b.vector_revision = i.revision"
+    " WHERE x.base = :of_base AND x.model = :of_model AND x.dimensions = :dimensions AND x.is_whole"
 )
 _SAVE = sa.text("SAVEPOINT nearest")
-# Undoes the settings too.
 _GO_BACK = sa.text("ROLLBACK TO SAVEPOINT nearest")
 _SETTINGS = sa.text(
     "SELECT set_config('hnsw.ef_search', :kept, true),"
@@ -59,6 +57,7 @@ class PostgresqlScoring:
         """Take how many passages of a knowledge base are not indexed."""
         self._unindexed_passages = unindexed_passages
         self._selects: dict[int, _Selects] = {}
+        self._has_indexes = False
         self._told: str | None = None
 
     def candidates(
@@ -74,11 +73,10 @@ class PostgresqlScoring:
             if connection.is_lost:
                 raise
             # The extension may go at any time; the vectors are there.
+            connection.run(_GO_BACK, {})
+            self._has_indexes = False
             self._tell(error)
             return None
-        finally:
-            if not connection.is_lost:
-                connection.run(_GO_BACK, {})
 
     def _tell(self, error: Exception) -> None:
         told = str(error).partition("\n")[0]
@@ -89,27 +87,21 @@ class PostgresqlScoring:
     def _candidates(
         self, connection: Connection, scope: Scope, model: str, vector: bytes, limit: int
     ) -> Candidates | None:
-        index = self._index(connection, scope, model, len(vector) // 4)
-        if index is None:
+        if not self._has_indexes:
+            self._has_indexes = connection.all(_HAS_INDEXES, {})[0][0]
+        if not self._has_indexes:
             return None
-        rows = connection.all(_COVERED, {"of_base": scope.base})
-        covered = np.isin(scope.blocks, np.array([row[0] for row in rows], np.int64))
+        values = {"of_base": scope.base, "of_model": model, "dimensions": len(vector) // 4}
+        rows = connection.all(_COVERED, values)
+        if not rows:
+            return None
+        # Compiled once for each index, of which there are few.
+        index = self._selects.setdefault(rows[0][0], _Selects(rows[0][0]))
+        covered = np.isin(scope.blocks, np.array([row[1] for row in rows], np.int64))
         chosen = scope.chosen & np.repeat(covered, BLOCK_SIZE)
         asked = "[" + ",".join(map(repr, direction(vector).tolist())) + "]"
         numbers = self._found(connection, scope, chosen, index, asked, 2 * limit + 20)
         return None if numbers is None else Candidates(numbers, covered)
-
-    def _index(
-        self, connection: Connection, scope: Scope, model: str, dimensions: int
-    ) -> _Selects | None:
-        if not connection.all(_HAS_INDEXES, {})[0][0]:
-            return None
-        values = {"of_base": scope.base, "of_model": model, "dimensions": dimensions}
-        row = connection.first(_INDEX, values)
-        if row is None:
-            return None
-        # Compiled once for each index, of which there are few.
-        return self._selects.setdefault(row[0], _Selects(row[0]))
 
     def _found(
         self,
@@ -122,12 +114,8 @@ class PostgresqlScoring:
     ) -> npt.NDArray[np.int64] | None:
         indexes = np.flatnonzero(chosen)
         values: dict[str, Any] = {"asked": asked}
-        if len(indexes) <= max(_FEW, wanted):
-            numbers = among(scope.numbers(indexes).tolist())
-            rows = connection.all(index.few, {**values, "numbers": numbers, "most": wanted})
-            return np.array([row[0] for row in rows], np.int64)
-        most = wanted * len(chosen) // len(indexes) + wanted
-        while most <= _MOST_ASKED:
+        most = wanted * len(chosen) // max(len(indexes), 1) + wanted
+        while most <= _MOST_ASKED and len(indexes) > max(_FEW, wanted):
             kept = min(max(most, _LEAST_KEPT), _MOST_KEPT)
             connection.all(_SETTINGS, {"kept": str(kept), "scanned": str(_MOST_ASKED * 2)})
             rows = connection.all(index.nearest, {**values, "most": most})
@@ -135,7 +123,11 @@ class PostgresqlScoring:
             if len(found) >= wanted:
                 return found
             most *= 4
-        return None
+        if len(indexes) > _SOME:
+            return None
+        numbers = among(scope.numbers(indexes).tolist())
+        rows = connection.all(index.few, {**values, "numbers": numbers, "most": wanted})
+        return np.array([row[0] for row in rows], np.int64)
 
 
 class _Selects:

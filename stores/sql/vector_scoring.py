@@ -45,7 +45,7 @@ class VectorScoring(Protocol):
         """Return the nearest chosen chunks of a scope, or `None`: they are better found here.
 
         Args:
-            connection: The snapshot that the scope is of; nothing is left behind in it.
+            connection: The snapshot that the scope is of; settings may be left behind in it.
             scope: Where to look.
             model: The model.
             vector: What they are compared with.
