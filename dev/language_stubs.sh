@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes the contract's code in another language: language_stubs.sh LANGUAGE [FOLDER]
+# Writes the contract's code in another language: language_stubs.sh LANGUAGE [FOLDER [PATH]]
+# With a path, such as proto/runmesh/v1, only of the files there.
 #
 # Each language's generators come from that language's own registry, by its own tool, once, into
 # build/stub-tools. Versions are pinned here, those of a generator and its runtime together.
@@ -110,7 +111,7 @@ standard_typescript() {
     .venv/bin/buf generate "$standard.binpb" --template dev/stubs/typescript.yaml --output "$destination"
 }
 
-.venv/bin/buf generate --template "dev/stubs/$language.yaml" --output "$destination"
+.venv/bin/buf generate --template "dev/stubs/$language.yaml" --output "$destination" ${3:+--path "$3"}
 [[ $language != typescript ]] || standard_typescript
 if [[ $language == csharp ]]; then
     if command -v grpc_csharp_plugin >/dev/null; then

@@ -73,6 +73,9 @@ var (
 	shutDown    = &ending{Failure{
 		Code: "runner.unavailable", Message: "the runner's process is shutting down", Retryable: true,
 	}}
+	reloaded = &ending{Failure{
+		Code: "runner.unavailable", Message: "the development instance was reloaded or stopped", Retryable: true,
+	}}
 )
 
 // do runs the author's code to its end, and says how it ended.

@@ -104,14 +104,17 @@ func Serve(ctx context.Context, plugin *Plugin, options Options) error {
 	options.Log.Info("draining", "why", context.Cause(ctx))
 	idle := service.drain()
 	front.drain()
-	grace := options.Grace
+	grace, why := options.Grace, shutDown
 	if errors.Is(context.Cause(ctx), errHostGone) {
 		grace = 0
+	}
+	if options.Attach != nil && options.Attach.Development {
+		grace, why = 0, reloaded // whoever saved a file waits for the next one
 	}
 	select {
 	case <-idle:
 	case <-time.After(grace):
-		service.stopAll(shutDown)
+		service.stopAll(why)
 		select {
 		case <-idle:
 		case <-time.After(cleanupTime):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.buf import ROOT
+from tests.toolchains import require_tool
 
 GENERATED = ROOT / "proto/gen/python"
 
@@ -59,3 +60,24 @@ def test_namespace_has_no_package_file_that_would_hide_the_other_distribution(
     assert "runmesh/__init__.py" not in fresh_stubs
     assert "runmesh/v1/py.typed" in fresh_stubs
     assert "runmesh/admin/v1/py.typed" in fresh_stubs
+
+
+@pytest.mark.timeout(600)
+def test_committed_code_of_the_go_sdk_is_what_the_contract_generates(tmp_path: Path) -> None:
+    require_tool("go")
+    made = subprocess.run(
+        ["make", "--silent", "stubs", "LANG=go", f"OUT={tmp_path}", "ONLY=proto/runmesh/v1"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    fresh, committed = _generated_files(tmp_path), _generated_files(ROOT / "sdk/go/gen")
+    assert fresh
+    differing = sorted(
+        name for name in fresh.keys() | committed.keys() if fresh.get(name) != committed.get(name)
+    )
+    assert differing == [], (
+        "make stubs LANG=go OUT=sdk/go/gen ONLY=proto/runmesh/v1 brings them up to date"
+    )
