@@ -16,15 +16,19 @@ term may match; rarer ones weigh more. A query is data: there is no syntax. Stat
 passages, how long, how many have a term) are those of each knowledge base at that moment, exactly,
 filters aside. Scores of several knowledge bases are each by their own statistics.
 
-**Searching vectors** compares with every vector of the same model, exactly, by their cosine.
+**Searching vectors** compares with every vector of the same model, exactly, by their cosine. Of a
+knowledge base with more than `StoreLimits.unindexed_passages`, PostgreSQL with pgvector looks
+through an index instead, which may pass over some of the nearest, one in twenty at most in tests;
+what it finds has its exact score and passes the filters, and every change is seen at once.
 
-Both give the same passages in the same order with the same scores on either database. Scores have
-nine digits behind the point. Of equal scores, the passage that was stored first comes first.
+Otherwise both give the same passages in the same order with the same scores on either database.
+Scores have nine digits behind the point. Of equal scores, the passage that was stored first comes
+first.
 
 **Bounds.** The first 64 different terms of a query count. Where these stand together in more than
 4 million places, the rarest are taken first and the rest is left out, so that a search looks at so
 many at most. Vectors are kept in memory up to `StoreLimits.vector_cache_bytes`; what does not fit
-is read for every search.
+is read for every search, on SQLite inside the database where sqlite-vec can be loaded.
 
 **Filters** are a JSON object of name to value. A document passes that has, under each name, that
 value, or one of them where the filter has a list; where the document has a list, any of its values

@@ -34,6 +34,14 @@ def term_number(term: str) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
+class _Numbers(dict[str, int]):
+    """Numbers of terms, each made once."""
+
+    def __missing__(self, term: str) -> int:
+        number = self[term] = term_number(term)
+        return number
+
+
 @dataclass(frozen=True, slots=True)
 class Postings:
     """The postings of new chunks, in the order of their terms and then of the chunks.
@@ -76,19 +84,16 @@ def find_postings(chunks: Sequence[NewChunk]) -> Postings:
     """Return the postings of chunks: of their texts, and of the headings over them."""
     import numpy as np
 
-    numbers: dict[str, int] = {}
+    numbers = _Numbers()
     terms: list[int] = []
     of_chunk: list[int] = []
     counts: list[int] = []
     lengths: list[int] = []
     for index, chunk in enumerate(chunks):
         counted = counted_terms("\n".join((*chunk.heading, chunk.text)))
-        for term, count in counted.items():
-            number = numbers.get(term)
-            if number is None:
-                number = numbers[term] = term_number(term)
-            terms.append(number)
-            counts.append(min(count, _MOST_COUNTED))
+        # Most of the work of taking in a document: no step of its own for each term.
+        terms.extend(map(numbers.__getitem__, counted))
+        counts.extend(counted.values())
         of_chunk += [index] * len(counted)
         lengths.append(counted.total())
     as_terms = np.array(terms, np.int64)
@@ -99,7 +104,7 @@ def find_postings(chunks: Sequence[NewChunk]) -> Postings:
         lengths=tuple(lengths),
         terms=as_terms[order],
         chunks=as_chunks[order],
-        counts=np.array(counts, np.uint16)[order],
+        counts=np.minimum(np.array(counts, np.int64), _MOST_COUNTED).astype(np.uint16)[order],
     )
 
 
