@@ -101,6 +101,7 @@ class Outbox {
   #waiting: Uint8Array[] = [];
   #bytes = 0;
   #flushing: Promise<void> | undefined;
+  #hasRoom: () => void = () => {};
 
   constructor(
     private readonly call: grpc.ServerWritableStream<unknown, Uint8Array>,
@@ -124,15 +125,10 @@ class Outbox {
     }
     this.#sequence += 1n;
     this.over = isTerminal(result);
-    while (this.#waiting.length >= frameResults || this.#bytes + encoded.length > frameBytes) await this.flushed();
+    while (this.#waiting.length >= frameResults || this.#bytes + encoded.length > frameBytes) await this.#room();
     this.#waiting.push(encoded);
     this.#bytes += encoded.length;
     this.#flushing ??= this.#flush();
-  }
-
-  /** Whether something is not on its way yet. */
-  get isWaiting(): boolean {
-    return this.#flushing !== undefined;
   }
 
   /** Waits until what was sent is on its way, or nobody reads it any more. */
@@ -142,24 +138,31 @@ class Outbox {
 
   async #flush(): Promise<void> {
     await new Promise((resolve) => setImmediate(resolve));
-    // Responses one after another are one response with all their results.
-    const frame = Buffer.concat(this.#waiting);
+    while (this.#waiting.length && !this.left.aborted) {
+      // Responses one after another are one response with all their results.
+      const frame = Buffer.concat(this.#waiting);
+      [this.#waiting, this.#bytes] = [[], 0];
+      this.#hasRoom();
+      await this.#written(frame);
+    }
     [this.#waiting, this.#bytes, this.#flushing] = [[], 0, undefined];
-    if (this.left.aborted || this.call.write(frame)) return;
-    this.#flushing = this.#drained().then(() => {
-      this.#flushing = this.#waiting.length ? this.#flush() : undefined;
-    });
+    this.#hasRoom();
   }
 
-  #drained(): Promise<void> {
+  /** Waits until a frame more can be filled. */
+  #room(): Promise<void> {
+    return new Promise((resolve) => (this.#hasRoom = resolve));
+  }
+
+  /** Writes a frame; resolves when the connection has taken it, or nobody reads any more. */
+  #written(frame: Buffer): Promise<void> {
     return new Promise((resolve) => {
       const done = () => {
-        this.call.off("drain", done);
         this.left.removeEventListener("abort", done);
         resolve();
       };
-      this.call.once("drain", done);
       this.left.addEventListener("abort", done);
+      this.call.write(frame, done);
     });
   }
 }
@@ -194,7 +197,6 @@ export class ActiveRun {
       this.#timer = setTimeout(() => this.#giveUp(), leftAloneMs);
       this.#stopped.abort(reason);
     }
-    if (this.#left.signal.aborted) setImmediate(() => this.#giveUp());
   }
 
   /** Runs the author's code to its end, and says how it ended. */
@@ -203,7 +205,7 @@ export class ActiveRun {
     try {
       const ending = await this.#ending(runner, run, outbox);
       if (!outbox.over && !this.#left.signal.aborted) await outbox.send(ending);
-      while (outbox.isWaiting) await outbox.flushed();
+      await outbox.flushed();
     } finally {
       clearTimeout(this.#timer);
       this.#ended();
@@ -215,7 +217,7 @@ export class ActiveRun {
       const results = runner(run)[Symbol.asyncIterator]();
       let step = results.next();
       for (;;) {
-        const next = await this.#orGivenUp(step);
+        const next = await this.#orGivenUp(step, results);
         if (next.done) return this.signal.aborted ? failed(this.#reason) : completed();
         if (!this.#left.signal.aborted) await outbox.send(next.value);
         if (outbox.over) {
@@ -237,10 +239,13 @@ export class ActiveRun {
     return this.#left.signal.aborted || Date.now() - this.#stoppedAt > lastWordsMs;
   }
 
-  /** Waits for a step of the generator; rejects when it is to be left alone. */
-  #orGivenUp<T>(step: Promise<T>): Promise<T> {
+  /** Waits for a step of the generator; rejects when it is left alone, which it hears should it come back. */
+  #orGivenUp(step: Promise<IteratorResult<Result>>, results: AsyncIterator<Result>): Promise<IteratorResult<Result>> {
     return new Promise((resolve, reject) => {
-      this.#giveUp = () => reject(this.#reason);
+      this.#giveUp = () => {
+        reject(this.#reason);
+        step.then(() => results.throw?.(this.#reason)).catch(() => {});
+      };
       step.then(resolve, reject);
     });
   }

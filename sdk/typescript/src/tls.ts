@@ -43,14 +43,32 @@ export function checkTls(tls: Tls | undefined): void {
 
 /** What a server of this process shows. */
 export function serverCredentials(tls: Tls | undefined): grpc.ServerCredentials {
-  if (!tls?.certificate) return grpc.ServerCredentials.createInsecure();
-  const watched = (files: object) =>
-    new grpc.experimental.FileWatcherCertificateProvider({ ...files, refreshIntervalMs: refreshMs });
-  return grpc.experimental.createCertificateProviderServerCredentials(
-    watched({ certificateFile: tls.certificate, privateKeyFile: tls.key }),
-    tls.clientCa ? watched({ caCertificateFile: tls.clientCa }) : null,
-    tls.clientCa !== undefined,
-  );
+  return tls?.certificate ? new FreshCredentials(tls) : grpc.ServerCredentials.createInsecure();
+}
+
+/** Server credentials that follow their files: new connections get what is there. */
+class FreshCredentials extends grpc.ServerCredentials {
+  constructor(tls: Tls) {
+    const context = () => ({ ...pair(tls), ca: authority(tls.clientCa) ?? undefined });
+    super({ requestCert: tls.clientCa !== undefined }, context());
+    const files = [tls.certificate, tls.key, tls.clientCa];
+    let stamp = stampOf(files);
+    const look = () => {
+      const now = stampOf(files);
+      if (now === stamp) return;
+      try {
+        this.updateSecureContextOptions(context());
+        stamp = now;
+      } catch (error) {
+        console.error("TLS: what changed cannot be used yet:", (error as Error).message);
+      }
+    };
+    setInterval(look, refreshMs).unref();
+  }
+
+  override _equals(other: grpc.ServerCredentials): boolean {
+    return this === other;
+  }
 }
 
 /** What a connection to a host shows and trusts; a unix socket has no TLS. */
@@ -62,7 +80,10 @@ export function hostCredentials(address: string, tls: Tls | undefined): grpc.Cha
 
 /** What changes when a file of those that connections to hosts are made with does. */
 export function hostFilesStamp(tls: Tls | undefined): string {
-  const files = [tls?.certificate, tls?.key, tls?.hostCa === "system" ? undefined : tls?.hostCa];
+  return stampOf([tls?.certificate, tls?.key, tls?.hostCa === "system" ? undefined : tls?.hostCa]);
+}
+
+function stampOf(files: (string | undefined)[]): string {
   return files.map((file) => (file ? (statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0) : 0)).join(" ");
 }
 
