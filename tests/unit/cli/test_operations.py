@@ -171,3 +171,15 @@ def test_limits_are_told_with_who_holds_them() -> None:
     except CgroupUnusable as reason:
         expected = f"a host started here would look after the memory of plugins itself: {reason}"
     assert found.told.startswith(expected)
+
+
+def test_doctor_advises_an_extension_only_where_there_are_very_many_passages() -> None:
+    told = [
+        content_checks._vectors(a_report(without_vectors="install it", most_passages=passages))
+        for passages in (0, 300_000, 300_001)
+    ]
+    assert [finding.level for finding in told] == [Level.OK, Level.OK, Level.WARNING]
+    assert told[2].advice == "install it"
+    has_it = content_checks._vectors(a_report(vectors="pgvector 0.8", most_passages=300_001))
+    assert (has_it.level, has_it.advice) == (Level.OK, "")
+    assert "pgvector 0.8" in has_it.told
