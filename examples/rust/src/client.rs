@@ -6,6 +6,7 @@ use std::env;
 use std::error::Error;
 use std::io::{Write, stdout};
 
+use runmesh_example::contract::content_part::Content;
 use runmesh_example::contract::dispatch_response::Item;
 use runmesh_example::contract::gateway_service_client::GatewayServiceClient;
 use runmesh_example::contract::run_result::Payload;
@@ -45,19 +46,48 @@ async fn ask(
         .metadata_mut()
         .insert("authorization", format!("Bearer {key}").parse()?);
     let mut responses = gateway.dispatch(request).await?.into_inner();
+    let mut streamed = false;
     while let Some(response) = responses.message().await? {
         match response.item {
             Some(Item::Results(batch)) => {
-                for result in batch.results {
-                    if let Some(Payload::MessageDelta(delta)) = result.payload {
-                        print!("{}", delta.text);
-                        stdout().flush()?;
-                    }
+                for payload in batch
+                    .results
+                    .into_iter()
+                    .filter_map(|result| result.payload)
+                {
+                    streamed |= show(payload, streamed)?;
                 }
             }
-            Some(Item::Ended(run)) => println!("\n{} {}", run.run_id, run.status().as_str_name()),
+            Some(Item::Ended(run)) => {
+                let failure = run.failure.as_ref().map_or("", |failure| &failure.message);
+                println!("\n{} {} {failure}", run.run_id, run.status().as_str_name());
+            }
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Prints a piece as it comes, and whole messages where no pieces come; says whether it was a piece.
+fn show(payload: Payload, streamed: bool) -> std::io::Result<bool> {
+    match payload {
+        Payload::MessageDelta(delta) => {
+            print!("{}", delta.text);
+            stdout().flush()?;
+            return Ok(true);
+        }
+        Payload::MessageCompleted(completed) if !streamed => {
+            for part in completed
+                .message
+                .into_iter()
+                .flat_map(|message| message.parts)
+            {
+                if let Some(Content::Text(text)) = part.content {
+                    print!("{text}");
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(false)
 }
