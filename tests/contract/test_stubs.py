@@ -63,21 +63,22 @@ def test_namespace_has_no_package_file_that_would_hide_the_other_distribution(
 
 
 @pytest.mark.timeout(600)
-def test_committed_code_of_the_go_sdk_is_what_the_contract_generates(tmp_path: Path) -> None:
-    require_tool("go")
+@pytest.mark.parametrize(
+    ("language", "tool", "place"),
+    [("go", "go", "sdk/go/gen"), ("typescript", "npm", "sdk/typescript/src/gen")],
+)
+def test_committed_code_of_an_sdk_is_what_the_contract_generates(
+    language: str, tool: str, place: str, tmp_path: Path
+) -> None:
+    require_tool(tool)
+    command = ["make", "--silent", "stubs", f"LANG={language}", "ONLY=proto/runmesh/v1"]
     made = subprocess.run(
-        ["make", "--silent", "stubs", "LANG=go", f"OUT={tmp_path}", "ONLY=proto/runmesh/v1"],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
+        [*command, f"OUT={tmp_path}"], cwd=ROOT, check=False, capture_output=True, text=True
     )
     assert made.returncode == 0, made.stderr
-    fresh, committed = _generated_files(tmp_path), _generated_files(ROOT / "sdk/go/gen")
+    fresh, committed = _generated_files(tmp_path), _generated_files(ROOT / place)
     assert fresh
     differing = sorted(
         name for name in fresh.keys() | committed.keys() if fresh.get(name) != committed.get(name)
     )
-    assert differing == [], (
-        "make stubs LANG=go OUT=sdk/go/gen ONLY=proto/runmesh/v1 brings them up to date"
-    )
+    assert differing == [], f"{' '.join(command)} OUT={place} brings them up to date"

@@ -9,10 +9,15 @@ import { GatewayService, RunStatus } from "@runmesh/sdk/v1";
 const [address = "", agentId = "", text = ""] = process.argv.slice(2);
 const metadata = { authorization: `Bearer ${process.env["RUNMESH_API_KEY"] ?? ""}` };
 const gateway = connect(GatewayService, address, { metadata });
-for await (const { item } of gateway.dispatch({ event: { type: "message.received", input: { text } }, agentId })) {
-  const results = item.case === "results" ? item.value.results : [];
-  for (const { payload } of results) {
-    if (payload.case === "messageDelta") process.stdout.write(payload.value.text);
+const event = { type: "message.received", conversationId: "client", input: { text } };
+let shown = "";
+for await (const { item } of gateway.dispatch({ event, agentId })) {
+  for (const { payload } of item.case === "results" ? item.value.results : []) {
+    const parts = payload.case === "messageCompleted" && !shown ? (payload.value.message?.parts ?? []) : [];
+    const whole = parts.map(({ content }) => (content.case === "text" ? content.value : "")).join("");
+    const piece = payload.case === "messageDelta" ? payload.value.text : whole;
+    process.stdout.write(piece);
+    shown += piece;
   }
   if (item.case === "ended") console.log(`\n${item.value.runId} ${RunStatus[item.value.status]}`);
 }
