@@ -3,6 +3,11 @@ package dev.runmesh.examples;
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static java.util.concurrent.TimeUnit.NANOSECONDS;
 
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonParseException;
+import com.google.gson.Strictness;
 import com.google.protobuf.ByteString;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
@@ -41,6 +46,7 @@ final class Desk implements Runner {
   /** How many messages {@code recall} recalls. */
   private static final int RECALLED = 5;
 
+  private static final Gson GSON = new GsonBuilder().setStrictness(Strictness.STRICT).create();
   private static final String CALL_ID = "desk-1";
   private static final int ALL = Integer.MAX_VALUE;
   private static final int PAGE = 100;
@@ -161,12 +167,13 @@ final class Desk implements Runner {
     String[] words = cut(request);
     String name = words[0];
     String parameters = words[1].isEmpty() ? "{}" : words[1];
-    ToolCallStarted started =
-        ToolCallStarted.newBuilder()
-            .setCallId(CALL_ID)
-            .setToolName(name)
-            .setParametersJson(parameters)
-            .build();
+    ToolCallStarted.Builder started =
+        ToolCallStarted.newBuilder().setCallId(CALL_ID).setToolName(name);
+    if (isJson(parameters)) {
+      started.setParametersJson(parameters);
+    } else {
+      started.setPreview(parameters); // the host says what is wrong with it
+    }
     run.send(RunResult.newBuilder().setToolCallStarted(started));
     CallToolRequest call =
         CallToolRequest.newBuilder()
@@ -185,6 +192,15 @@ final class Desk implements Runner {
     }
     run.send(RunResult.newBuilder().setToolCallCompleted(completed));
     run.reply(answer.getIsError() ? name + " failed: " + text : text);
+  }
+
+  private static boolean isJson(String text) {
+    try {
+      GSON.fromJson(text, JsonElement.class);
+      return true;
+    } catch (JsonParseException error) {
+      return false;
+    }
   }
 
   private static String textOf(CallToolResponse answer) {

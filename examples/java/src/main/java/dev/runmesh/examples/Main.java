@@ -18,6 +18,8 @@ public final class Main {
    * machine.
    */
   public static void main(String[] arguments) throws IOException, InterruptedException {
+    // Before anything else: a host that is gone by then cannot be told from any other.
+    Optional<ProcessHandle> parent = ProcessHandle.current().parent();
     String listen = Optional.ofNullable(System.getenv("RUNMESH_LISTEN")).orElse("127.0.0.1:0");
     boolean isSupervised = "1".equals(System.getenv("RUNMESH_SUPERVISED"));
     // A host gives its processes 5 s to end.
@@ -35,7 +37,7 @@ public final class Main {
     // SIGTERM and SIGINT come as this. The JVM's own exit code would be that of a failure.
     Runtime.getRuntime().addShutdownHook(new Thread(() -> end(server, grace.get())));
     if (isSupervised) {
-      awaitParentGone();
+      awaitGone(parent);
       grace.set(Duration.ZERO); // nobody is left to read what runs say
       System.exit(0);
     }
@@ -51,8 +53,7 @@ public final class Main {
     Runtime.getRuntime().halt(0);
   }
 
-  private static void awaitParentGone() throws InterruptedException {
-    Optional<ProcessHandle> parent = ProcessHandle.current().parent();
+  private static void awaitGone(Optional<ProcessHandle> parent) throws InterruptedException {
     while (ProcessHandle.current().parent().equals(parent)) {
       Thread.sleep(PARENT_POLL.toMillis());
     }
