@@ -1,7 +1,8 @@
 """Where an answer comes from, as runners that search knowledge bases note it in its metadata.
 
-`sources` is a JSON list of `{"document", "position", "score", "base"}`, in the order of the numbers
-that the answer names; what did not fit goes on in `sources.2`, `sources.3` and so on.
+`sources` is a JSON list of `{"number", "document", "position", "score", "base"}`; the number is the
+one that the answer names it by, else its place in the list. What did not fit goes on in
+`sources.2`, `sources.3` and so on.
 """
 
 import json
@@ -12,8 +13,14 @@ from typing import Any
 def told_sources(metadata: Mapping[str, str]) -> list[str]:
     """Returns a few words for each source; none where metadata means something else by it."""
     return [
-        f"[{number}] {_told(source)}" for number, source in enumerate(_sources(metadata), start=1)
+        f"[{_number(source, place)}] {_told(source)}"
+        for place, source in enumerate(_sources(metadata), start=1)
     ]
+
+
+def _number(source: Mapping[str, Any], place: int) -> int:
+    number = source.get("number")
+    return number if isinstance(number, int) else place
 
 
 def _sources(metadata: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:

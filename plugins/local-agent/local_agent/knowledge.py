@@ -8,6 +8,7 @@ from runmesh.v1.host_api_pb2 import KnowledgeHit
 
 from runner_sdk import HostCallError, RunContext
 
+from .drawn_upon import drawn_upon
 from .settings import Settings
 
 _MOST_HITS = 50
@@ -74,22 +75,31 @@ class Search:
             [_INTRODUCTION, *(self._passage(number, hit) for number, hit in enumerate(hits, 1))]
         )
 
-    def sources(self, hits: Sequence[KnowledgeHit]) -> dict[str, str]:
-        """Returns metadata that says where passages come from, in the order of their numbers.
+    def sources(
+        self, hits: Sequence[KnowledgeHit], *, answer: str, question: str
+    ) -> dict[str, str]:
+        """Returns metadata that says where an answer comes from; none where it draws on nothing.
 
-        `sources` is a JSON list of `{"document", "position", "score", "base"}`. What does not fit
-        into one value goes on in `sources.2`, `sources.3` and so on.
+        `sources` is a JSON list of `{"number", "document", "position", "score", "base"}`, the
+        number being that by which the answer names the passage. What does not fit into one value
+        goes on in `sources.2`, `sources.3` and so on.
+
+        Args:
+            hits: What the model was told.
+            answer: What it said.
+            question: What was asked.
         """
         values: list[str] = []
-        for hit in hits:
-            entry = json.dumps(self._source(hit), ensure_ascii=False, separators=(",", ":"))
+        for number in drawn_upon(answer, [_cut(hit.text) for hit in hits], question=question):
+            source = {"number": number, **self._source(hits[number - 1])}
+            entry = json.dumps(source, ensure_ascii=False, separators=(",", ":"))
             if values and len(values[-1].encode()) + len(entry.encode()) <= _SOURCES_BYTES:
                 values[-1] += f",{entry}"
             else:
                 values.append(entry)
         return {
-            "sources" if number == 1 else f"sources.{number}": f"[{value}]"
-            for number, value in enumerate(values, start=1)
+            "sources" if part == 1 else f"sources.{part}": f"[{value}]"
+            for part, value in enumerate(values, start=1)
         }
 
     def _is_to_rerank(self) -> bool:

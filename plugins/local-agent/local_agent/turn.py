@@ -193,7 +193,10 @@ class Turn:
 
     def _metadata(self) -> dict[str, str]:
         model_id = self._models.current.model_id
-        metadata = {"model": model_id, **self._search.sources(self._hits)}
+        sources = self._search.sources(
+            self._hits, answer=self._answer.text, question=self._ctx.text
+        )
+        metadata = {"model": model_id, **sources}
         if model_id != self._settings.model_ids[0]:
             metadata["fallback_for"] = self._settings.model_ids[0]
         return metadata

@@ -37,7 +37,7 @@ def asked_for(host: StandInHost) -> list[api.RetrieveKnowledgeRequest]:
 async def test_passages_are_told_beside_the_question_and_their_sources_to_people() -> None:
     async with agent() as host:
         give_base(host, hit(1, 0.5), hit(2, 0.9))
-        host.add_model(PRIMARY, "The run's rights [1].")
+        host.add_model(PRIMARY, "The run's rights [1], and [2].")
         outcome = await host.run(QUESTION, config=CONFIG)
 
     assert [(each.query, each.top_k) for each in asked_for(host)] == [(QUESTION, 5)]
@@ -51,9 +51,37 @@ async def test_passages_are_told_beside_the_question_and_their_sources_to_people
     assert first + second in told[-1]
     assert told[-1].endswith(QUESTION)
     assert json.loads(outcome.messages[0].metadata["sources"]) == [
-        {"document": "page 2.md", "position": 200, "score": 0.9, "base": "The docs"},
-        {"document": "page 1.md", "position": 100, "score": 0.5, "base": "The docs"},
+        {"number": 1, "document": "page 2.md", "position": 200, "score": 0.9, "base": "The docs"},
+        {"number": 2, "document": "page 1.md", "position": 100, "score": 0.5, "base": "The docs"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "numbers"),
+    [
+        ("Hello! How can I help you?", None),
+        ("It is said in [2].", [2]),
+        ("It is said in [3, 1] and [9].", [1, 3]),
+        ("They say: a token is RANDOM, at least 128 bits; so be it.", [2]),
+        ("文档说运行令牌随运行结束而失效; 所以不必担心。", [3]),
+        ("You asked what does the run token protect for me and I do not know.", None),
+    ],
+)
+async def test_sources_are_those_that_the_answer_names_or_quotes(
+    answer: str, numbers: list[int] | None
+) -> None:
+    passages = [
+        "All of what does the run token protect for me here.",
+        "A token is random, at least 128 bits, and dies.",
+        "运行令牌随运行结束而失效。",
+    ]
+    async with agent() as host:
+        give_base(host, *(hit(n, 1 / n, text) for n, text in enumerate(passages, start=1)))
+        host.add_model(PRIMARY, answer)
+        outcome = await host.run("what does the run token protect for me", config=CONFIG)
+
+    told = outcome.messages[0].metadata.get("sources")
+    assert (told and [each["number"] for each in json.loads(told)]) == numbers
 
 
 async def test_search_is_made_once_however_many_rounds_there_are() -> None:
@@ -74,7 +102,7 @@ async def test_more_passages_are_found_where_a_model_ranks_them() -> None:
         host.add_model("ranker", kind="rerank")
         best = [api.RankedDocument(index=6, score=0.8), api.RankedDocument(index=3, score=0.7)]
         host.answer("RerankDocuments", api.RerankDocumentsResponse(documents=best))
-        host.add_model(PRIMARY, "It is [1].")
+        host.add_model(PRIMARY, "It is [1] [2].")
         outcome = await host.run(QUESTION, config=RERANKED)
 
     assert asked_for(host)[0].top_k == 8
@@ -102,7 +130,7 @@ async def test_rerank_model_that_answers_nonsense_costs_no_passage(
         host.add_model("ranker", kind="rerank")
         ranked = [api.RankedDocument(index=index, score=0.5) for index in indexes]
         host.answer("RerankDocuments", api.RerankDocumentsResponse(documents=ranked))
-        host.add_model(PRIMARY, "It is [1].")
+        host.add_model(PRIMARY, "It is [1] [2].")
         outcome = await host.run(QUESTION, config=RERANKED)
 
     sources = json.loads(outcome.messages[0].metadata["sources"])
@@ -115,7 +143,7 @@ async def test_failing_rerank_leaves_the_order_of_the_search() -> None:
         host.add_model("ranker", kind="rerank")
         away = HostUnavailable(method="RerankDocuments", reason="UNAVAILABLE", message="away")
         host.answer("RerankDocuments", away)
-        host.add_model(PRIMARY, "It is [1].")
+        host.add_model(PRIMARY, "It is [1] [2].")
         outcome = await host.run(QUESTION, config=RERANKED)
 
     sources = json.loads(outcome.messages[0].metadata["sources"])
@@ -176,7 +204,8 @@ async def test_sources_that_do_not_fit_into_one_value_go_on_in_the_next() -> Non
         give_base(host, *(hit(number, 1 / number) for number in range(1, 21)))
         for number in range(1, 21):
             host.add_knowledge_base(f"base-{number}")
-        host.add_model(PRIMARY, "Much.")
+        cited = ", ".join(map(str, range(1, 21)))
+        host.add_model(PRIMARY, f"Much [{cited}].")
         outcome = await host.run(QUESTION, config={**CONFIG, "top_k": 20})
 
     metadata = outcome.messages[0].metadata
@@ -210,7 +239,7 @@ async def test_long_and_strange_names_fit_into_metadata() -> None:
     strange.document_name = "\x01" * 500
     async with agent() as host:
         host.add_knowledge_base("docs", strange, name="\x01" * 500)
-        host.add_model(PRIMARY, "Yes.")
+        host.add_model(PRIMARY, "Yes [1].")
         outcome = await host.run(QUESTION, config=CONFIG)
 
     value = outcome.messages[0].metadata["sources"]
