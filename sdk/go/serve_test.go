@@ -237,6 +237,53 @@ func TestRunnerWithTLSTakesOnlyHostsThatShowACertificateAndReadsItsOwnAgain(t *t
 	}
 }
 
+func TestCallsToAHostWithTLSShowTheRunnersCertificate(t *testing.T) {
+	authority, stranger, folder := newAuthority(t), newAuthority(t), t.TempDir()
+	certificate, key := authority.issue(t, 7)
+	pair, err := tls.X509KeyPair([]byte(certificate), []byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"ca.pem": authority.pem, "other.pem": stranger.pem, "own.pem": certificate, "own.key": key,
+	} {
+		write(t, filepath.Join(folder, name), text, 0o600)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.pool,
+	})))
+	pb.RegisterHostAPIServiceServer(server, &api{})
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	for ca, reason := range map[string]string{"ca.pem": "RATE_LIMITED", "other.pem": "UNAVAILABLE"} {
+		came := make(chan string, 1)
+		asks := func(ctx context.Context, run *runmesh.Run) error {
+			_, err := run.Host.GetState(ctx, &pb.GetStateRequest{Key: "seen"})
+			var refused *runmesh.HostError
+			errors.As(err, &refused)
+			came <- refused.Reason
+			return nil
+		}
+		address, _, _ := serving(t, plugin(t, asks), runmesh.Options{TLS: &runmesh.TLS{
+			Certificate: filepath.Join(folder, "own.pem"), Key: filepath.Join(folder, "own.key"),
+			HostCA: filepath.Join(folder, ca),
+		}})
+		request := runmeshtest.Message("hi")
+		request.HostAccess.Address = listener.Addr().String()
+		dialling := credentials.NewTLS(&tls.Config{RootCAs: authority.pool, ServerName: "localhost"})
+		if _, err := pb.NewRunServiceClient(dialled(t, address, dialling)).Run(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-came; got != reason {
+			t.Errorf("trusting %s: %s", ca, got)
+		}
+	}
+}
+
 type authority struct {
 	pem         string
 	pool        *x509.CertPool
@@ -356,30 +403,44 @@ func TestAttachedRunSendsNoMoreThanItIsCredited(t *testing.T) {
 	stream := welcomed(t, host, 2)
 	say(t, stream, &pb.AttachResponse{Message: &pb.AttachResponse_Run{Run: runmeshtest.Message("hi")}})
 	// Five pieces and the end: the credit below is just enough, and the end of the stream takes none.
-	for came, allowed := int64(0), int64(2); came < 6; {
-		results := heard(t, stream).GetResults()
-		for _, result := range results.GetResults() {
-			if came++; result.Sequence != came || came > allowed {
-				t.Fatalf("result %d has number %d, and %d are allowed", came, result.Sequence, allowed)
+	came := make(chan *pb.AttachRequest, 10)
+	go func() {
+		for {
+			message, err := stream.Recv()
+			if err != nil {
+				close(came)
+				return
+			}
+			came <- message
+		}
+	}()
+	for number, allowed := int64(0), int64(2); number < 6; {
+		for number < allowed {
+			for _, result := range (<-came).GetResults().GetResults() {
+				if number++; result.Sequence != number || number > allowed {
+					t.Fatalf("result %d has number %d, and %d are allowed", number, result.Sequence, allowed)
+				}
 			}
 		}
-		if len(results.GetResults()) == 0 {
-			t.Fatal("no results came")
-		}
-		if came == allowed && came < 6 {
+		if number < 6 {
+			select {
+			case message := <-came:
+				t.Fatalf("without credit came %v", message)
+			case <-time.After(100 * time.Millisecond):
+			}
 			allowed += 2
 			say(t, stream, &pb.AttachResponse{Message: &pb.AttachResponse_Credit{Credit: &pb.AttachCredit{RunId: "run-1", Results: 2}}})
 		}
 	}
-	if end := heard(t, stream).GetRunEnded(); end.GetRunId() != "run-1" || end.GetStatusCode() != 0 {
+	if end := (<-came).GetRunEnded(); end.GetRunId() != "run-1" || end.GetStatusCode() != 0 {
 		t.Errorf("it ended with %v", end)
 	}
 	stop()
-	if health := heard(t, stream).GetHealth(); health == nil || health.Serving {
+	if health := (<-came).GetHealth(); health == nil || health.Serving {
 		t.Errorf("leaving, it says %v", health)
 	}
-	if _, err := stream.Recv(); err == nil {
-		t.Error("it does not close its side")
+	if message, open := <-came; open {
+		t.Errorf("it does not close its side: %v", message)
 	}
 	host.ends <- nil
 	if err := <-ended; err != nil {
