@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
@@ -20,9 +20,6 @@ from sqlalchemy.sql import ClauseElement
 
 from stores.errors import StoreError
 from stores.limits import StoreLimits
-
-if TYPE_CHECKING:
-    from stores.sql.vector_scoring import VectorScoring
 
 # Identifiers and keys compare and sort by their bytes, whatever the database's locale is.
 KEY = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
@@ -165,10 +162,11 @@ class Dialect(ABC):
         """Let a table's counter go on behind a number, from when the transaction commits."""
 
     @abstractmethod
-    def vector_scoring(self, limits: StoreLimits) -> VectorScoring | None:
+    def vector_scoring(self, limits: StoreLimits) -> Any:
         """Return what compares vectors inside the database; `None` where nothing can.
 
-        It works with numpy, which is imported here.
+        It is a `VectorScoring` of `stores.sql.vector_scoring`, which is built on this module, and
+        works with numpy, which is imported here.
         """
 
     def index_vectors(

@@ -59,7 +59,7 @@ class NearestVectors:
     def __init__(self, *, dialect: Dialect, limits: StoreLimits) -> None:
         """Take the engine's ways, and what may be kept in memory and compared one by one."""
         self._cache = VectorCache(most_bytes=limits.vector_cache_bytes)
-        self._scoring = dialect.vector_scoring(limits)
+        self._scoring: VectorScoring | None = dialect.vector_scoring(limits)
         self._select = sa.text(
             "SELECT number, vector FROM knowledge_vectors"  # noqa: S608 - constants
             f" WHERE {dialect.among('number', 'numbers')} AND model = :of_model"
