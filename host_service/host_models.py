@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from host_service.catalogue.model import CHAT, Model, Origin
@@ -51,6 +51,11 @@ _NO_CHAT = (
     "embed", "rerank", "whisper", "tts", "dall-e", "image", "audio", "moderation", "realtime",
     "transcribe", "sora", "davinci", "babbage", "bge-", "minilm", "clip",
 )  # fmt: skip
+
+
+def is_for_people(models: Iterable[Model]) -> bool:
+    """Return whether one of some models answers people, and is no rehearsal."""
+    return any(each.kind == CHAT and each.enabled and each.provider != REHEARSAL for each in models)
 
 
 class HostModels:

@@ -53,7 +53,7 @@ from host_service.errors import StartupError
 from host_service.gateway import GatewayServicer
 from host_service.grpc_serving import end_calls, make_health_servicer, register, say_serving
 from host_service.host_api import HostAPIServicer
-from host_service.host_models import HostModels
+from host_service.host_models import HostModels, is_for_people
 from host_service.host_tls import HostTls, warn_of_unreachable_host
 from host_service.identity import new_id
 from host_service.interceptors import Authentication, EdgeInterceptor
@@ -63,6 +63,7 @@ from host_service.listening import bind_grpc, bind_http, bind_socket, probe_grpc
 from host_service.logs import set_up_logging
 from host_service.model_trials import ModelTrials
 from host_service.models.calls import ModelCalls
+from host_service.models.client import load_client
 from host_service.models.endpoints import CatalogueEndpoints
 from host_service.pages import PageTokens
 from host_service.plugin_regime import PluginRegime, keep_in_force
@@ -721,6 +722,9 @@ class _Builder:
                 await directory.settle()
             except StoreError as error:
                 _log.warning("agents could not be brought up to what their runners say: %s", error)
+            # Only now: it takes a processor for half a second, which a start should not wait for.
+            if is_for_people(directory.shelf.models.values()):
+                await asyncio.to_thread(load_client)
 
         task = asyncio.create_task(settle())
         self._stack.callback(task.cancel)

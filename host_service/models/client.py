@@ -27,6 +27,11 @@ _FIRST_ERROR = 300
 _CUSTOM_HEADERS = "OPENAI_CUSTOM_HEADERS"
 
 
+def load_client() -> None:
+    """Imports the official client ahead of the first call; to be done in a thread."""
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient  # noqa: F401
+
+
 class ProviderClient:
     """Sends requests to one base URL with one key.
 
