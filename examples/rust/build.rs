@@ -7,7 +7,8 @@ use std::{env, fs};
 use prost::Message;
 
 const PROTO: &str = "../../proto";
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
+    "runmesh/v1/attach.proto",
     "runmesh/v1/discovery.proto",
     "runmesh/v1/errors.proto",
     "runmesh/v1/gateway.proto",

@@ -30,7 +30,9 @@ fn again(line: &str) -> Result<String, Box<dyn Error>> {
     let written = again!(
         name, &data,
         AcknowledgeSteeringRequest, AcknowledgeSteeringResponse, ActionRequested, Actor,
-        AgentResources, ArtifactCreated, ArtifactHeader, ArtifactRef, AvailableApis,
+        AgentResources, ArtifactCreated, ArtifactHeader, ArtifactRef, AttachCancel,
+        AttachCredit, AttachHealth, AttachHello, AttachInterruptAnswer, AttachRequest,
+        AttachResponse, AttachResults, AttachRunEnded, AttachWelcome, AvailableApis,
         CallToolRequest, CallToolResponse, CancelRunRequest, CancelRunResponse, ChatMessage,
         ConfigBounds, ConfigCondition, ConfigField, ConfigOption, ContentPart,
         ContextAccess, ContextPolicy, Conversation, CreateArtifactRequest,
