@@ -270,7 +270,7 @@ def test_document_goes_on_where_it_was_when_the_host_was_killed(tmp_path: Path) 
 
 def test_terminal_gets_bars_and_a_pipe_lines(host: CommandLine, base: str, folder: Path) -> None:
     ran = host.process("kb", "add", base, str(folder))
-    assert ran.out.splitlines()[0] == "deep/page.html: 1 passage"
+    assert "deep/page.html: 1 passage" in ran.out.splitlines()
     assert "\x1b" not in ran.out + ran.err
     script = "import pty, sys; sys.exit(pty.spawn([sys.argv[1], 'kb', 'add', *sys.argv[2:]]) >> 8)"
     shown = subprocess.run(
