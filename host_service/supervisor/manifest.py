@@ -73,8 +73,8 @@ class Command:
 
     Attributes:
         words: The program's path or name, and its arguments.
-        build: What makes the program, for the shell in the plugin's folder; empty: nothing. Whoever
-            works on the plugin runs it, through `runmesh dev`, `test` and `pack`; a host never does.
+        build: What makes the program, for the shell in the plugin's folder; empty: nothing. It is
+            for whoever works on the plugin: `runmesh dev`, `test` and `pack` run it, a host never.
         test: What runs the plugin's own tests, in the same way; empty: it has none.
     """
 

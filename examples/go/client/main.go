@@ -1,6 +1,6 @@
 // Dispatches a message to an agent, and prints what its run says as it comes:
 //
-//	RUNMESH_API_KEY=... client 127.0.0.1:7443 AGENT TEXT
+//	RUNMESH_API_KEY=$(runmesh keys show) client 127.0.0.1:50051 AGENT TEXT
 package main
 
 import (
