@@ -146,19 +146,32 @@ def test_plugins_can_be_made_from_the_wheel(installed: Path) -> None:
     assert (installed / "weather" / ".gitignore").is_file()
 
 
-def test_installed_host_makes_a_plugin_in_go_with_the_sdk_that_it_carries(
-    installed: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("language", "sources", "place"),
+    [
+        ("go", "**/*.go", "third_party/runmesh"),
+        ("typescript", "src/**/*.ts", "vendor/runmesh-sdk"),
+    ],
+)
+def test_installed_host_makes_a_plugin_with_the_sdk_that_it_carries(
+    language: str, sources: str, place: str, installed: Path, tmp_path: Path
 ) -> None:
     started = (
         f"import os, runpy, sys; os.chdir({str(tmp_path)!r}); "
-        "sys.argv = ['runmesh', 'init', 'desk', '--lang', 'go']; "
+        f"sys.argv = ['runmesh', 'init', 'desk', '--lang', {language!r}]; "
         "runpy.run_module('host_service', run_name='__main__')"
     )
     ran = _run_python(installed, "-c", started)
     assert ran.returncode == 0, ran.stderr
-    given = tmp_path / "desk" / "third_party" / "runmesh"
-    sdk = ROOT / "sdk" / "go"
-    wanted = [each for each in sdk.rglob("*.go") if not each.name.endswith("_test.go")]
+    given, sdk = tmp_path / "desk" / place, ROOT / "sdk" / language
+    wanted = [
+        each for each in sdk.glob(sources) if not each.name.endswith(("_test.go", ".test.ts"))
+    ]
     assert wanted
     for path in wanted:
         assert (given / path.relative_to(sdk)).read_bytes() == path.read_bytes()
+    # What is made of the sources in a work tree does not travel.
+    made = {"node_modules", "dist"}
+    assert not made & {part for path in tmp_path.rglob("*") for part in path.parts}
+    carried = installed / "host_service" / "shipped_sdks" / language
+    assert not made & {path.name for path in carried.iterdir()}

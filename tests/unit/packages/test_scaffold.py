@@ -1,6 +1,7 @@
 """Tests of new plugins and of runners added to them."""
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
@@ -220,7 +221,7 @@ def test_runner_that_is_there_is_not_added_again(tmp_path: Path) -> None:
 
 def test_plugin_in_another_language_is_told_what_to_do(tmp_path: Path) -> None:
     plugin = PluginFolder.read(write_plugin(tmp_path / "weather"))
-    with pytest.raises(ScaffoldRefused, match="that 'runmesh init' makes: go, python"):
+    with pytest.raises(ScaffoldRefused, match="that 'runmesh init' makes: go, python, typescript"):
         add_runner(plugin, "second")
     with pytest.raises(NotAPlugin):
         PluginFolder.read(tmp_path)
@@ -334,3 +335,115 @@ def test_go_code_that_is_not_understood_is_left_alone(main: str, told: str, tmp_
         add_runner(plugin, "second")
     assert files(plugin.path) == before
     assert (plugin.path / "main.go").read_text() == main
+
+
+def made_in_typescript(folder: Path, name: str = "weather") -> PluginFolder:
+    make_plugin(folder / name, name=name, author="acme", language="typescript")
+    return PluginFolder.read(folder / name)
+
+
+def test_new_plugin_in_typescript_has_all_it_needs(tmp_path: Path) -> None:
+    plugin = made_in_typescript(tmp_path)
+    own = {each for each in files(plugin.path) if not each.startswith("vendor/")}
+    assert own == {
+        ".gitignore",
+        ".rmpkgignore",
+        "README.md",
+        "components/agent_runner/default.yaml",
+        "manifest.yaml",
+        "package.json",
+        "src/default.test.ts",
+        "src/default.ts",
+        "src/main.ts",
+        "tsconfig.json",
+    }
+    assert list(plugin.runners.runners) == ["default"]
+    run = plugin.manifest.run
+    assert isinstance(run, Command)
+    assert run.words == ("node", "dist/main.js")
+    assert (bool(run.build), run.test) == (True, "node --test dist/*.test.js")
+    sdk = Path(__file__).parents[3] / "sdk" / "typescript"
+    carried = plugin.path / "vendor" / "runmesh-sdk"
+    for name in ("src/run.ts", "src/gen/runmesh/v1/run_pb.ts", "package.json", "tsconfig.json"):
+        assert (carried / name).read_bytes() == (sdk / name).read_bytes()
+    assert not any("test" in path.parts for path in carried.rglob("*.ts"))
+    # It is compiled by what the SDK is compiled by.
+    asked = json.loads((plugin.path / "package.json").read_text())
+    needed = json.loads((sdk / "package.json").read_text())
+    assert asked["devDependencies"] == needed["devDependencies"]
+    assert asked["dependencies"] == {"@runmesh/sdk": needed["version"]}
+    assert asked["workspaces"] == ["vendor/runmesh-sdk"]
+
+
+def test_added_runner_in_typescript_is_in_manifest_and_code(tmp_path: Path) -> None:
+    plugin = made_in_typescript(tmp_path)
+    changed = add_runner(plugin, "load.test")
+    # A file that ends in .test.ts would be a test.
+    assert {each.relative_to(plugin.path).as_posix() for each in changed} == {
+        "components/agent_runner/load-test.yaml",
+        "manifest.yaml",
+        "src/load-test.test.ts",
+        "src/load-test.ts",
+        "src/main.ts",
+    }
+    add_runner(PluginFolder.read(plugin.path), "main")
+    assert list(PluginFolder.read(plugin.path).runners.runners) == ["default", "load.test", "main"]
+    assert (plugin.path / "src" / "main.ts").read_text() == (
+        "/** The plugin's process: what the host starts. */\n"
+        'import { readPlugin, serve } from "@runmesh/sdk";\n\n'
+        'import { runDefault } from "./default.js";\n'
+        'import { runLoadTest } from "./load-test.js";\n'
+        'import { runMain } from "./main-runner.js";\n\n'
+        "// The same files that the host reads say what the process serves.\n"
+        "await serve(\n"
+        '  readPlugin(new URL("..", import.meta.url), {\n'
+        "    default: runDefault,\n"
+        '    "load.test": runLoadTest,\n'
+        "    main: runMain,\n"
+        "  }),\n"
+        ");\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("runners", "expected"),
+    [
+        ("{}", "{ second: runSecond }"),
+        ("{ a: b }", "{ a: b, second: runSecond }"),
+        ("{ a: b, }", "{ a: b, second: runSecond }"),
+        ("{\n    a,\n  }", "{\n    a,\n    second: runSecond,\n  }"),
+    ],
+)
+def test_runners_in_typescript_are_added_to_however_they_are_written(
+    runners: str, expected: str, tmp_path: Path
+) -> None:
+    plugin = made_in_typescript(tmp_path)
+    main = plugin.path / "src" / "main.ts"
+    main.write_text(f'import {{\n  x,\n}} from "y";\nconst p = readPlugin(".", {runners});\n')
+    add_runner(plugin, "second")
+    assert main.read_text() == (
+        'import {\n  x,\n} from "y";\nimport { runSecond } from "./second.js";\n'
+        f'const p = readPlugin(".", {expected});\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("main", "told"),
+    [
+        ("await serve(plugin);\n", "has no import"),
+        ('readPlugin(".", {});\n', "has no import"),
+        ('import "x";\nreadPlugin(".", {});\nreadPlugin(".", {});\n', "not exactly one"),
+        ('import "x";\nreadPlugin(".", { a: async function* () {} });\n', "not exactly one"),
+        ('import "x";\nreadPlugin(".", { a: runSecond });\n', "uses the name runSecond already"),
+    ],
+)
+def test_typescript_code_that_is_not_understood_is_left_alone(
+    main: str, told: str, tmp_path: Path
+) -> None:
+    plugin = made_in_typescript(tmp_path)
+    (plugin.path / "src" / "main.ts").write_text(main)
+    before = files(plugin.path)
+    with pytest.raises(ScaffoldRefused, match=told):
+        add_runner(plugin, "second")
+    assert files(plugin.path) == before
+    assert (plugin.path / "src" / "main.ts").read_text() == main
