@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,19 +58,27 @@ def buildable() -> list[str]:
 
 
 @contextmanager
-def running_mesh(folder: Path, languages: Sequence[str]) -> Iterator[Mesh]:
+def running_mesh(
+    folder: Path, languages: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Iterator[Mesh]:
     """Runs a host with the examples of languages.
 
     Args:
         folder: Where it keeps all it has.
         languages: Whose examples.
+        environment: Variables of the host's process.
     """
     plugins = folder / "plugins"
     plugins.mkdir(parents=True)
     for language in languages:
         (plugins / language).symlink_to(built_example(language))
-    with HostProcess(folder / "data", plugins=plugins, config=_configuration(languages)) as host:
-        asyncio.run(_serving(host, languages))
+    with HostProcess(
+        folder / "data",
+        plugins=plugins,
+        config=_configuration(languages),
+        environment=environment,
+    ) as host:
+        asyncio.run(_ready(host, languages))
         yield Mesh(host, languages)
 
 
@@ -84,8 +93,14 @@ def _configuration(languages: Sequence[str]) -> str:
     return yaml.safe_dump({"agents": agents, "tool_servers": servers})
 
 
-async def _serving(host: HostProcess, languages: Sequence[str]) -> None:
-    wanted = {f"examples/{language}" for language in languages}
+async def _ready(host: HostProcess, languages: Sequence[str]) -> None:
+    await serving(host, {f"examples/{language}" for language in languages})
+    async with calling(host.addresses["grpc"], host.key) as caller:
+        await eventually(lambda: _has_tools(caller), seconds=_SERVING_SECONDS)
+
+
+async def serving(host: HostProcess, plugins: AbstractSet[str]) -> None:
+    """Returns when a host has instances of plugins that serve."""
     async with calling(host.addresses["grpc"], host.key) as caller:
 
         async def served() -> bool:
@@ -94,10 +109,9 @@ async def _serving(host: HostProcess, languages: Sequence[str]) -> None:
             )
             assert not listed.faults, listed.faults
             serving = discovery_pb2.INSTANCE_STATE_SERVING
-            return wanted <= {each.plugin_id for each in listed.instances if each.state == serving}
+            return plugins <= {each.plugin_id for each in listed.instances if each.state == serving}
 
         await eventually(served, seconds=_SERVING_SECONDS)
-        await eventually(lambda: _has_tools(caller), seconds=_SERVING_SECONDS)
 
 
 async def _has_tools(caller: Caller) -> bool:
