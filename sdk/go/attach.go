@@ -75,7 +75,7 @@ func (s *service) attach(options Options) (*front, error) {
 	}()
 	return &front{failed: failed, drain: a.leave, close: func() {
 		if stream := a.current(); stream != nil {
-			stream.say(nil)
+			go stream.say(nil) // a host that reads no more must not keep the process from ending
 			select {
 			case <-left:
 			case <-time.After(flushTime):
@@ -99,7 +99,7 @@ func (a *attachment) leave() {
 	stream := a.stream
 	a.mu.Unlock()
 	if stream != nil {
-		stream.say(&pb.AttachRequest{Message: &pb.AttachRequest_Health{Health: &pb.AttachHealth{Serving: false}}})
+		go stream.say(&pb.AttachRequest{Message: &pb.AttachRequest_Health{Health: &pb.AttachHealth{Serving: false}}})
 	}
 }
 
