@@ -104,7 +104,9 @@ async def test_cancelled_run_stops_waiting_at_once(mesh: Mesh) -> None:
         cancelled = await asyncio.wait_for(caller.cancel(answer.run_id), 20)
         assert cancelled.status == gateway_pb2.RUN_STATUS_CANCELLED
         await collect(call, answer)
+        # In the runner's own words: it had stopped before the host's patience was over.
         assert answer.failure == "cancelled"
+        assert answer.ended.failure.message == "the run was interrupted"
 
         async def is_idle() -> bool:
             listed = await caller.discovery.ListRunners(

@@ -26,7 +26,7 @@ class EchoTest {
   void longWordsAreCutBetweenCharacters() {
     String text = "👍".repeat(10_000) + " ".repeat(10_000);
     List<String> pieces = pieces(text);
-    assertEquals(text, String.join("", pieces));
+    assertTrue(text.equals(String.join("", pieces)));
     assertTrue(pieces.stream().allMatch(piece -> piece.length() <= 3 * 4096));
     assertTrue(pieces.stream().noneMatch(piece -> Character.isLowSurrogate(piece.charAt(0))));
   }
