@@ -81,8 +81,11 @@ def _build(folder: Path, command: str) -> None:
 
 
 def _is_there(folder: Path, run: Command) -> bool:
-    program = run.words[0]
-    return "/" not in program or os.access(folder / program, os.X_OK)
+    program, *arguments = run.words
+    files = [word for word in arguments if "/" in word and not word.startswith("-")]
+    return ("/" not in program or os.access(folder / program, os.X_OK)) and all(
+        (folder / file).exists() for file in files
+    )
 
 
 @contextmanager
