@@ -2,7 +2,18 @@
 import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { Failure, HostError, type Result, type Run, artifact, delta, reply, toolCompleted, toolFailed, toolStarted } from "@runmesh/sdk";
+import {
+  Failure,
+  HostError,
+  type Result,
+  type Run,
+  artifact,
+  delta,
+  reply,
+  toolCompleted,
+  toolFailed,
+  toolStarted,
+} from "@runmesh/sdk";
 import { type CallToolResponse, ChatRole, StateScope, TranscriptKind } from "@runmesh/sdk/v1";
 
 const usage = "Ask me to: count, recall, file NAME, tool NAME JSON, or wait SECONDS.";

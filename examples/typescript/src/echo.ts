@@ -40,7 +40,7 @@ export async function* echo(run: Run): AsyncGenerator<Result> {
 /** The words of a text, each with the space behind it; no character is cut in two. */
 export function* pieces(text: string): Generator<string> {
   for (const [word] of text.matchAll(/\s*\S+\s*|\s+/gu)) {
-    for (let start = 0; start < word.length; ) {
+    for (let start = 0; start < word.length;) {
       let end = start + wordLength;
       if (isHighSurrogate(word.charCodeAt(end - 1))) end -= 1;
       yield word.slice(start, end);

@@ -117,4 +117,3 @@ export function retryAfter(seconds: number): Any {
 function packed<S extends DescMessage>(schema: S, value: MessageInitShape<S>): Any {
   return anyPack(schema, create(schema, value));
 }
-

@@ -62,7 +62,11 @@ export class Hosts {
       const earliest = Math.min(deadlineAfter(options.timeoutMs), deadline);
       return { channel, metadata, deadline: earliest, signal: options.signal ?? signal };
     });
-    return { ...client, history: (request = {}) => history(client, request), upload: (...all) => upload(client, ...all) };
+    return {
+      ...client,
+      history: (request = {}) => history(client, request),
+      upload: (...all) => upload(client, ...all),
+    };
   }
 
   close(): void {

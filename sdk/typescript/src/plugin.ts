@@ -85,7 +85,8 @@ export function definePlugin(
     served.set(id, { manifest: Object.assign(manifest, { id, protocolVersion, version }), runner });
   }
   for (const missing of Object.keys(runners)) {
-    if (!served.has(`plugin:${author}/${name}/${missing}`)) throw new Error(`no manifest describes the runner '${missing}'`);
+    if (!served.has(`plugin:${author}/${name}/${missing}`))
+      throw new Error(`no manifest describes the runner '${missing}'`);
   }
   return { id: `${author}/${name}`, version, served };
 }

@@ -8,7 +8,12 @@ import {
   RunResultSchema,
   type StateScope,
 } from "./gen/runmesh/v1/result_pb.js";
-import { type ArtifactRef, type ChatMessageSchema, ChatRole, type TokenUsageSchema } from "./gen/runmesh/v1/types_pb.js";
+import {
+  type ArtifactRef,
+  type ChatMessageSchema,
+  ChatRole,
+  type TokenUsageSchema,
+} from "./gen/runmesh/v1/types_pb.js";
 
 /** One item of a run's output; the functions below make the usual ones, the contract's own types any other. */
 export type Result = Pick<RunResult, "payload"> & Partial<Pick<RunResult, "mustUnderstand" | "metadata" | "timestamp">>;

@@ -78,10 +78,16 @@ export function clientOf<S extends DescService>(
   open: (method: DescMethod, options: CallOptions) => Opened,
 ): Client<S> {
   const methods = service.methods.map((method) => {
-    const call = { unary, server_streaming: serverStreaming, client_streaming: clientStreaming, bidi_streaming: unserved }[
-      method.methodKind
+    const call = {
+      unary,
+      server_streaming: serverStreaming,
+      client_streaming: clientStreaming,
+      bidi_streaming: unserved,
+    }[method.methodKind];
+    return [
+      method.localName,
+      (request: never, options: CallOptions = {}) => call(method, request, () => open(method, options)),
     ];
-    return [method.localName, (request: never, options: CallOptions = {}) => call(method, request, () => open(method, options))];
   });
   return Object.fromEntries(methods) as Client<S>;
 }
@@ -125,7 +131,11 @@ async function unary(method: DescMethod, request: object, open: () => Opened): P
   return await during(call, signal, () => promise);
 }
 
-async function* serverStreaming(method: DescMethod, request: object, open: () => Opened): AsyncGenerator<Message, void> {
+async function* serverStreaming(
+  method: DescMethod,
+  request: object,
+  open: () => Opened,
+): AsyncGenerator<Message, void> {
   const { channel, metadata, deadline, signal } = open();
   signal?.throwIfAborted();
   const [path, serialize, deserialize] = transportOf(method);

@@ -36,7 +36,9 @@ export class RunStopped extends Failure {}
 export const timedOut = new RunStopped("runner.timeout", "the run took longer than it may");
 export const interrupted = new RunStopped("cancelled", "the run was interrupted");
 export const callerLeft = new RunStopped("cancelled", "the call was cancelled");
-export const shutDown = new RunStopped("runner.unavailable", "the runner's process is shutting down", { retryable: true });
+export const shutDown = new RunStopped("runner.unavailable", "the runner's process is shutting down", {
+  retryable: true,
+});
 
 /** What a runner is handed. */
 export class Run {
@@ -121,7 +123,9 @@ class Outbox {
     const encoded = toBinary(RunResponseSchema, create(RunResponseSchema, { results: [numbered] }));
     const inline = inlineBytes(result);
     if (inline > resultBytes || encoded.length - inline > resultBytes - filledInBytes) {
-      throw new RangeError(`a result has ${encoded.length} bytes, ${inline} of them inline: at most ${resultBytes} each can be sent`);
+      throw new RangeError(
+        `a result has ${encoded.length} bytes, ${inline} of them inline: at most ${resultBytes} each can be sent`,
+      );
     }
     this.#sequence += 1n;
     this.over = isTerminal(result);

@@ -67,7 +67,9 @@ export async function start(plugin: Plugin, options: ServeOptions = {}): Promise
   checkTls(tls);
   const listen = options.listen ?? (process.env["RUNMESH_LISTEN"] || "127.0.0.1:0");
   if (!tls?.certificate && !isPrivate(listen)) {
-    throw new Error(`without TLS only loopback and unix sockets are listened on, not ${listen}: set RUNMESH_TLS_CERT and _KEY`);
+    throw new Error(
+      `without TLS only loopback and unix sockets are listened on, not ${listen}: set RUNMESH_TLS_CERT and _KEY`,
+    );
   }
   const service = new Service(plugin, options.maxConcurrentRuns ?? 0, tls);
   const server = new grpc.Server(channelOptions);

@@ -101,7 +101,9 @@ export class Service {
     const runs = [...this.#active].filter((run) => run.id === request.runId);
     const isAble = [...this.plugin.served.values()].some(canBeInterrupted) && runs.every((run) => run.canBeInterrupted);
     if (!isAble) {
-      answer(refusal("NOT_IMPLEMENTED", "the runner's manifest has no capability `interrupt`", { run_id: request.runId }));
+      answer(
+        refusal("NOT_IMPLEMENTED", "the runner's manifest has no capability `interrupt`", { run_id: request.runId }),
+      );
       return;
     }
     for (const run of runs) run.stop(interrupted);
@@ -123,14 +125,20 @@ export class Service {
   #refusalOf(request: RunRequest, isServed: boolean): grpc.ServerErrorResponse | undefined {
     if (this.#draining) return refusal("UNAVAILABLE", "the runner's process is shutting down and takes no more runs");
     if (!isServed) {
-      return refusal("NOT_FOUND", `runner_id: '${request.runnerId}' is not served here`, { resource: request.runnerId });
+      return refusal("NOT_FOUND", `runner_id: '${request.runnerId}' is not served here`, {
+        resource: request.runnerId,
+      });
     }
     if (!request.context?.runId) return invalid("context.run_id", "must have 1 to 255 bytes, is empty");
     if (this.maxConcurrentRuns > 0 && this.#active.size >= this.maxConcurrentRuns) {
       const limit = String(this.maxConcurrentRuns);
-      return refusal("OVERLOADED", `${limit} runs are under way, as many as this process takes`, { limit }, [retryAfter(1)]);
+      return refusal("OVERLOADED", `${limit} runs are under way, as many as this process takes`, { limit }, [
+        retryAfter(1),
+      ]);
     }
-    return isJsonObject(request.context.configJson) ? undefined : invalid("context.config_json", "must be a JSON object");
+    return isJsonObject(request.context.configJson)
+      ? undefined
+      : invalid("context.config_json", "must be a JSON object");
   }
 }
 

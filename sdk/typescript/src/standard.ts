@@ -55,7 +55,9 @@ export class Health {
   }
 
   #answerFor({ service }: HealthCheckRequest): HealthCheckResponse {
-    return create(HealthCheckResponseSchema, { status: this.#names.has(service) ? this.#status : Status.SERVICE_UNKNOWN });
+    return create(HealthCheckResponseSchema, {
+      status: this.#names.has(service) ? this.#status : Status.SERVICE_UNKNOWN,
+    });
   }
 }
 
@@ -83,10 +85,18 @@ export function addReflection(server: grpc.Server, services: readonly DescServic
           : undefined;
     const answer = create(ServerReflectionResponseSchema, { validHost: request.host, originalRequest: request });
     if (asked.case === "listServices") {
-      const service = services.map(({ typeName }) => ({ $typeName: "grpc.reflection.v1.ServiceResponse" as const, name: typeName }));
-      answer.messageResponse = { case: "listServicesResponse", value: { $typeName: "grpc.reflection.v1.ListServiceResponse", service } };
+      const service = services.map(({ typeName }) => ({
+        $typeName: "grpc.reflection.v1.ServiceResponse" as const,
+        name: typeName,
+      }));
+      answer.messageResponse = {
+        case: "listServicesResponse",
+        value: { $typeName: "grpc.reflection.v1.ListServiceResponse", service },
+      };
     } else if (file) {
-      const fileDescriptorProto = [...collect(file, new Map()).values()].map(({ proto }) => toBinary(FileDescriptorProtoSchema, proto));
+      const fileDescriptorProto = [...collect(file, new Map()).values()].map(({ proto }) =>
+        toBinary(FileDescriptorProtoSchema, proto),
+      );
       answer.messageResponse = {
         case: "fileDescriptorResponse",
         value: { $typeName: "grpc.reflection.v1.FileDescriptorResponse", fileDescriptorProto },
@@ -94,7 +104,11 @@ export function addReflection(server: grpc.Server, services: readonly DescServic
     } else {
       answer.messageResponse = {
         case: "errorResponse",
-        value: { $typeName: "grpc.reflection.v1.ErrorResponse", errorCode: grpc.status.NOT_FOUND, errorMessage: "not found" },
+        value: {
+          $typeName: "grpc.reflection.v1.ErrorResponse",
+          errorCode: grpc.status.NOT_FOUND,
+          errorMessage: "not found",
+        },
       };
     }
     return answer;
@@ -103,7 +117,8 @@ export function addReflection(server: grpc.Server, services: readonly DescServic
   server.addService(definitionOf(ReflectionV1), { serverReflectionInfo: describe });
   const older = definitionOf(ReflectionV1)["serverReflectionInfo"];
   const path = definitionOf(ReflectionV1Alpha)["serverReflectionInfo"]?.path;
-  if (older && path) server.addService({ serverReflectionInfo: { ...older, path } }, { serverReflectionInfo: describe });
+  if (older && path)
+    server.addService({ serverReflectionInfo: { ...older, path } }, { serverReflectionInfo: describe });
 }
 
 /** A file and all that it imports, by name, itself first. */

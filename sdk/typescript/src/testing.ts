@@ -52,7 +52,8 @@ export async function ask(runner: Runner, asked: Asked = {}): Promise<Outcome> {
         ...asked.context,
       },
     };
-    for await (const frame of connect(RunService, serving.address).run(request, { timeoutMs })) results.push(...frame.results);
+    for await (const frame of connect(RunService, serving.address).run(request, { timeoutMs }))
+      results.push(...frame.results);
     return outcomeOf(results);
   } finally {
     await serving.close();

@@ -49,7 +49,10 @@ before(async () => {
       const nextPageToken = from + 2 < entries.length ? String(from + 2) : "";
       answer(null, create(PageHistoryResponseSchema, { items: entries.slice(from, from + 2), nextPageToken }));
     },
-    async createArtifact(call: grpc.ServerReadableStream<CreateArtifactRequest, unknown>, answer: grpc.sendUnaryData<unknown>) {
+    async createArtifact(
+      call: grpc.ServerReadableStream<CreateArtifactRequest, unknown>,
+      answer: grpc.sendUnaryData<unknown>,
+    ) {
       seen(call);
       const digest = createHash("sha256");
       let sizeBytes = 0n;
@@ -63,7 +66,10 @@ before(async () => {
         sizeBytes += BigInt(item.value.length);
         digest.update(item.value);
       }
-      answer(null, create(CreateArtifactResponseSchema, { artifact: { artifactId: "a", sizeBytes, sha256: digest.digest() } }));
+      answer(
+        null,
+        create(CreateArtifactResponseSchema, { artifact: { artifactId: "a", sizeBytes, sha256: digest.digest() } }),
+      );
     },
     async streamModel(call: grpc.ServerWritableStream<{ modelId: string }, unknown>) {
       call.on("cancelled", () => (cancelled += 1));
@@ -75,7 +81,9 @@ before(async () => {
     },
   } as grpc.UntypedServiceImplementation);
   const port = await new Promise<number>((resolve, reject) => {
-    server.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), (error, found) => (error ? reject(error) : resolve(found)));
+    server.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), (error, found) =>
+      error ? reject(error) : resolve(found),
+    );
   });
   address = `127.0.0.1:${port}`;
 });
@@ -85,7 +93,10 @@ async function calling(work: (run: Run) => Promise<string>, timeoutMs = 30_000):
   const runner = async function* (run: Run): AsyncGenerator<Result> {
     yield reply(await work(run));
   };
-  const outcome = await ask(runner, { timeoutMs, hostAccess: { address, runToken: "run-token", instanceToken: "instance-token" } });
+  const outcome = await ask(runner, {
+    timeoutMs,
+    hostAccess: { address, runToken: "run-token", instanceToken: "instance-token" },
+  });
   assert.equal(outcome.failure, undefined);
   return outcome.text;
 }
@@ -121,12 +132,18 @@ test("each call carries both tokens and a deadline no later than the run's", asy
 });
 
 test("64-bit integers keep all their digits", async () => {
-  assert.equal(await calling(async ({ host }) => String((await host.getState({ key: "a" })).entry?.version)), "9007199254740993");
+  assert.equal(
+    await calling(async ({ host }) => String((await host.getState({ key: "a" })).entry?.version)),
+    "9007199254740993",
+  );
 });
 
 test("errors have the contract's reason and what helps", async () => {
   const none = await errorOf("none");
-  assert.deepEqual([none.method, none.reason, none.message, none.retryable], ["GetState", "NOT_FOUND", "there is no value", false]);
+  assert.deepEqual(
+    [none.method, none.reason, none.message, none.retryable],
+    ["GetState", "NOT_FOUND", "there is no value", false],
+  );
   assert.equal(none.metadata["resource"], "none");
   const busy = await errorOf("busy");
   assert.deepEqual([busy.reason, busy.retryable, busy.retryAfterMs], ["OVERLOADED", true, 2000]);
@@ -141,7 +158,12 @@ test("a host that is not there, or may not be called, is UNAVAILABLE", async () 
   const reason = async (at: string) => {
     const outcome = await ask(
       async function* ({ host }) {
-        yield reply(await host.getState({ key: "a" }).then(() => "answered", (error: HostError) => `${error.reason}: ${error.message}`));
+        yield reply(
+          await host.getState({ key: "a" }).then(
+            () => "answered",
+            (error: HostError) => `${error.reason}: ${error.message}`,
+          ),
+        );
       },
       { hostAccess: { address: at, runToken: "secret" } },
     );
@@ -181,7 +203,9 @@ test("an artifact of any size is uploaded in chunks", async () => {
 
 test("an upload that is refused in the middle says why", async () => {
   const told = await calling(async ({ host }) => {
-    const refused: unknown = await host.upload({ type: "file", name: "refused" }, new Uint8Array(30 * 1024 * 1024)).catch((error: unknown) => error);
+    const refused: unknown = await host
+      .upload({ type: "file", name: "refused" }, new Uint8Array(30 * 1024 * 1024))
+      .catch((error: unknown) => error);
     return refused instanceof HostError ? `${refused.method} ${refused.reason}` : String(refused);
   });
   assert.equal(told, "CreateArtifact NOT_FOUND");
@@ -191,7 +215,8 @@ test("a stream gives what came before it broke", async () => {
   const told = await calling(async ({ host }) => {
     const texts: string[] = [];
     try {
-      for await (const { item } of host.streamModel({ modelId: "breaks" })) texts.push(item.case === "delta" ? item.value.text : "");
+      for await (const { item } of host.streamModel({ modelId: "breaks" }))
+        texts.push(item.case === "delta" ? item.value.text : "");
     } catch (error) {
       texts.push((error as HostError).reason);
     }

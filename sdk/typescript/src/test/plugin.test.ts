@@ -39,7 +39,11 @@ function reading(files: Record<string, string>, runners: Record<string, Runner> 
 }
 
 test("a manifest in YAML becomes the contract's", () => {
-  const plugin = reading({ "manifest.yaml": `${head}components: [one.yaml, other.yaml]`, "one.yaml": component, "other.yaml": "kind: Other" });
+  const plugin = reading({
+    "manifest.yaml": `${head}components: [one.yaml, other.yaml]`,
+    "one.yaml": component,
+    "other.yaml": "kind: Other",
+  });
   assert.equal(plugin.id, "acme/desk");
   const { manifest } = plugin.served.get("plugin:acme/desk/one") ?? assert.fail();
   assert.deepEqual([manifest.name, manifest.version, manifest.protocolVersion], ["one", "1.2.0", "1"]);

@@ -108,7 +108,8 @@ test("a result that is too large ends its own run, an inline artifact of 1 MiB d
   });
   assert.match(failure?.message ?? "", /at most 1048576/);
   const { results } = await ask(async function* () {
-    for (let index = 0; index < 6; index++) yield inlineArtifact("a.bin", "application/octet-stream", new Uint8Array(1024 * 1024));
+    for (let index = 0; index < 6; index++)
+      yield inlineArtifact("a.bin", "application/octet-stream", new Uint8Array(1024 * 1024));
     yield completed("silent");
   });
   assert.equal(results.length, 7);
@@ -122,7 +123,10 @@ test("what is yielded at once shares frames, what takes time does not wait for i
   });
   const frames: number[] = [];
   for await (const { results } of service.run({ runnerId, context: { runId: "r" } })) frames.push(results.length);
-  assert.equal(frames.reduce((sum, size) => sum + size), 1002);
+  assert.equal(
+    frames.reduce((sum, size) => sum + size),
+    1002,
+  );
   assert.ok(frames.length < 20, `${frames.length} frames`);
   assert.ok((frames.at(-1) ?? 0) <= 2);
   await close();
@@ -230,7 +234,9 @@ test("a run ends when its timeout has passed", async () => {
 test("configuration, settings and state are at hand", async () => {
   const seen = async function* (run: Run): AsyncGenerator<Result> {
     const { greeting = "none" } = run.config<{ greeting: string }>();
-    yield reply(JSON.stringify([greeting, run.settings(), run.stateAtStart(StateScope.ACTOR, "n"), run.context.configJson]));
+    yield reply(
+      JSON.stringify([greeting, run.settings(), run.stateAtStart(StateScope.ACTOR, "n"), run.context.configJson]),
+    );
   };
   const { text } = await ask(seen, {
     context: { configJson: '{"greeting":"hi","big":9007199254740993}', state: { actorJson: { n: "7" } } as never },
@@ -258,7 +264,10 @@ test("calls that are no runs are refused with a reason", async () => {
   await one.next();
   const refused = await all(service.run({ runnerId, context: { runId: "s" } })).catch((error: unknown) => error);
   assert.ok(refused instanceof HostError);
-  assert.deepEqual([refused.reason, refused.retryable, refused.retryAfterMs, refused.metadata["limit"]], ["OVERLOADED", true, 1000, "1"]);
+  assert.deepEqual(
+    [refused.reason, refused.retryable, refused.retryAfterMs, refused.metadata["limit"]],
+    ["OVERLOADED", true, 1000, "1"],
+  );
   await one.return();
   await close();
 });

@@ -25,7 +25,10 @@ test("a unix socket is its user's alone, and one that lives is not taken over", 
   const path = join(folder, "plugin.sock");
   const serving = await start(plugin, { listen: `unix:${path}`, tls: undefined });
   assert.equal(statSync(path).mode & 0o077, 0);
-  const { pluginId, protocolVersion } = await connect(DiscoveryService, `unix:${path}`).handshake({ hostId: "h", protocolVersions: ["7", "1"] });
+  const { pluginId, protocolVersion } = await connect(DiscoveryService, `unix:${path}`).handshake({
+    hostId: "h",
+    protocolVersions: ["7", "1"],
+  });
   assert.deepEqual([pluginId, protocolVersion], ["acme/test", "1"]);
   await assert.rejects(start(plugin, { listen: `unix:${path}`, tls: undefined }), /EADDRINUSE|in use/);
   await serving.close();
@@ -55,12 +58,18 @@ test("nothing is served to a network without TLS", async () => {
 
 test("TLS is what its variables say", async (context) => {
   const [certificate, key] = [join(folder, "cert.pem"), join(folder, "key.pem")];
-  const make = () => execFileSync("openssl", [...request, ...names, "-out", certificate, "-keyout", key], { stdio: "ignore" });
+  const make = () =>
+    execFileSync("openssl", [...request, ...names, "-out", certificate, "-keyout", key], { stdio: "ignore" });
   const request = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
   const names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
   make();
   chmodSync(key, 0o644);
-  const environment = { RUNMESH_TLS_CERT: certificate, RUNMESH_TLS_KEY: key, RUNMESH_TLS_CLIENT_CA: certificate, RUNMESH_TLS_HOST_CA: certificate };
+  const environment = {
+    RUNMESH_TLS_CERT: certificate,
+    RUNMESH_TLS_KEY: key,
+    RUNMESH_TLS_CLIENT_CA: certificate,
+    RUNMESH_TLS_HOST_CA: certificate,
+  };
   const tls = tlsFromEnvironment(environment);
   assert.ok(tls);
   assert.equal(tlsFromEnvironment({}), undefined);
@@ -71,7 +80,8 @@ test("TLS is what its variables say", async (context) => {
   await assert.rejects(start(plugin, { tls: { hostCa: join(folder, "gone.pem") } }), /ENOENT/);
   const serving = await start(plugin, { listen: "localhost:0", tls });
   context.after(() => serving.close());
-  const shaken = (options: object) => connect(DiscoveryService, serving.address, options).handshake({ hostId: "h" }, { timeoutMs: 10_000 });
+  const shaken = (options: object) =>
+    connect(DiscoveryService, serving.address, options).handshake({ hostId: "h" }, { timeoutMs: 10_000 });
   assert.equal((await shaken({ tls })).pluginId, "acme/test");
   await assert.rejects(shaken({ tls: { hostCa: certificate } }), "a caller without a certificate");
   await assert.rejects(shaken({}), "a caller without TLS");
@@ -80,7 +90,10 @@ test("TLS is what its variables say", async (context) => {
   let isRenewed = false;
   for (let attempt = 0; attempt < 20 && !isRenewed; attempt++) {
     await sleep(300);
-    isRenewed = await shaken({ tls }).then(() => true, () => false);
+    isRenewed = await shaken({ tls }).then(
+      () => true,
+      () => false,
+    );
   }
   assert.ok(isRenewed, "the new certificate is shown");
 });
