@@ -36,8 +36,9 @@ _FURTHER_SOURCES: Mapping[str, tuple[str, ...]] = {
 }
 _ANY_SOURCES = ("proto/runmesh/v1",)
 _PLACE = ROOT / "build" / "examples"
-# What tools make of sources, and what people who read them leave.
-_MADE = frozenset({"bin", "build", "dist", "gen", "node_modules", "target", "__pycache__"})
+# What tools make of sources, at the top of a project: below it, such a name is anybody's.
+_MADE = frozenset({"bin", "build", "dist", "node_modules", "target", "__pycache__"})
+_NO_SOURCES = (".pyc", ".rmpkg", "Cargo.lock")
 _BUILD_SECONDS = 900.0
 
 
@@ -109,11 +110,10 @@ def _digest(language: str) -> str:
 
 
 def _sources(folder: Path) -> Iterator[Path]:
+    """Yields the files that a project is made of, in any order."""
     for entry in folder.iterdir() if folder.is_dir() else ():
-        if entry.is_dir():
-            # A folder of the SDK's that is generated is committed: it counts.
-            if entry.name in _MADE - ({"gen"} if folder.parent.name == "sdk" else set()):
-                continue
-            yield from _sources(entry)
-        elif entry.is_file() and not entry.name.endswith((".pyc", ".rmpkg")):
-            yield entry
+        if entry.name in _MADE and entry.is_dir():
+            continue
+        for path in entry.rglob("*") if entry.is_dir() else (entry,):
+            if path.is_file() and not path.name.endswith(_NO_SOURCES):
+                yield path
