@@ -1,4 +1,8 @@
-/** What a runner yields. Its run, number and time are filled in when it is sent. */
+/**
+ * What a runner yields. Its run, number and time are filled in when it is sent.
+ *
+ * A text may have half a pair of surrogates, which UTF-8 cannot: it is sent as U+FFFD.
+ */
 import { type MessageInitShape, create } from "@bufbuild/protobuf";
 
 import {
@@ -22,17 +26,17 @@ type Payload = NonNullable<MessageInitShape<typeof RunResultSchema>["payload"]>;
 
 /** A piece of text of the message in progress. */
 export function delta(text: string): Result {
-  return result({ case: "messageDelta", value: { text: clean(text) } });
+  return result({ case: "messageDelta", value: { text } });
 }
 
 /** A piece of reasoning, shown apart from the message. */
 export function reasoning(text: string): Result {
-  return result({ case: "messageDelta", value: { reasoningText: clean(text) } });
+  return result({ case: "messageDelta", value: { reasoningText: text } });
 }
 
 /** A whole message of text; it takes the place of the deltas before it. */
 export function reply(text: string): Result {
-  return message({ parts: [{ content: { case: "text", value: clean(text) } }] });
+  return message({ parts: [{ content: { case: "text", value: text } }] });
 }
 
 /** A whole message of the assistant's. */
@@ -47,12 +51,12 @@ export function toolStarted(callId: string, toolName: string, parametersJson: st
 
 /** A tool call has ended well, with a short form of what came of it. */
 export function toolCompleted(callId: string, toolName: string, preview: string): Result {
-  return result({ case: "toolCallCompleted", value: { callId, toolName, preview: clean(preview) } });
+  return result({ case: "toolCallCompleted", value: { callId, toolName, preview } });
 }
 
 /** A tool call has ended badly, with a word for why and a text for people. */
 export function toolFailed(callId: string, toolName: string, errorCode: string, why: string): Result {
-  return result({ case: "toolCallCompleted", value: { callId, toolName, errorCode, errorMessage: clean(why) } });
+  return result({ case: "toolCallCompleted", value: { callId, toolName, errorCode, errorMessage: why } });
 }
 
 /** An artifact, uploaded before, belongs to the conversation. */
@@ -83,7 +87,7 @@ export function usage(...used: MessageInitShape<typeof TokenUsageSchema>[]): Res
 
 /** A line for the run's log. */
 export function log(text: string, level = LogLevel.INFO): Result {
-  return result({ case: "log", value: { level, text: clean(text) } });
+  return result({ case: "log", value: { level, text } });
 }
 
 /** Ends the run well; `silent` says that nothing was to be said. A runner that returns need not yield it. */
@@ -115,8 +119,7 @@ export class Failure extends Error {
 
 /** The result that ends a run as failed. */
 export function failed({ code, message: why, retryable, details }: Failure): Result {
-  const facts = Object.fromEntries(Object.entries(details).map(([key, value]) => [clean(key), clean(value)]));
-  return result({ case: "runFailed", value: { code: clean(code), message: clean(why), retryable, details: facts } });
+  return result({ case: "runFailed", value: { code, message: why, retryable, details: { ...details } } });
 }
 
 export function isTerminal({ payload }: Result): boolean {
@@ -125,9 +128,4 @@ export function isTerminal({ payload }: Result): boolean {
 
 function result(payload: Payload): Result {
   return { payload: create(RunResultSchema, { payload }).payload };
-}
-
-/** Half a pair of surrogates is no text in UTF-8; from elsewhere, it must not lose the run. */
-function clean(text: string): string {
-  return text.toWellFormed();
 }

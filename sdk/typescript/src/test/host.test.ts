@@ -7,7 +7,7 @@ import { create } from "@bufbuild/protobuf";
 import * as grpc from "@grpc/grpc-js";
 
 import { invalid, refusal, retryAfter } from "../errors.js";
-import { HostError, type Result, type Run, delta, reply } from "../index.js";
+import { HostError, type Result, type Run, connect, definePlugin, delta, reply, start } from "../index.js";
 import { definitionOf } from "../rpc.js";
 import { ask } from "../testing.js";
 import {
@@ -17,6 +17,7 @@ import {
   HostAPIService,
   PageHistoryResponseSchema,
   type PageHistoryRequest,
+  RunService,
   StateScope,
   StreamModelResponseSchema,
 } from "../v1.js";
@@ -129,6 +130,30 @@ test("each call carries both tokens and a deadline no later than the run's", asy
   assert.ok(first !== undefined && first > 5_000 && first < 11_000, `${first}`);
   assert.ok(second !== undefined && second < 5_000, `${second}`);
   assert.deepEqual(calls[1]?.metadata.get("x-own"), ["mine"]);
+});
+
+test("each call carries the trace that came with the run", async () => {
+  calls.length = 0;
+  const manifest = { name: "one", label: { text: { en_US: "One" } } };
+  const plugin = definePlugin({ author: "acme", name: "test", version: "1" }, [manifest], {
+    one: async function* ({ host }) {
+      await host.getState({ key: "a" });
+      yield reply("x");
+    },
+  });
+  const serving = await start(plugin, { listen: "127.0.0.1:0", tls: undefined });
+  const metadata = { traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", tracestate: "a=1,b=2" };
+  const request = {
+    runnerId: "plugin:acme/test/one",
+    context: { runId: "r" },
+    hostAccess: { hostId: "h", address, runToken: "r", instanceToken: "i" },
+  };
+  for await (const _ of connect(RunService, serving.address).run(request, { metadata }));
+  await serving.close();
+  const [call] = calls;
+  assert.deepEqual(call?.metadata.get("traceparent"), [metadata.traceparent]);
+  assert.deepEqual(call?.metadata.get("tracestate"), [metadata.tracestate]);
+  assert.equal(calls.length, 1);
 });
 
 test("64-bit integers keep all their digits", async () => {
