@@ -131,7 +131,11 @@ async def test_echo_says_back_what_it_is_told(mesh: Mesh) -> None:
 @pytest.mark.parametrize(
     ("agent", "text", "printed"),
     [
-        ("typescript-desk", "count", "message 1 of this conversation"),
+        (
+            "typescript-desk",
+            "what can you do?",
+            "Ask me to: count, recall, file NAME, tool NAME JSON, or wait SECONDS.",
+        ),
         ("typescript-echo", "你好, hi", "你好, hi"),
     ],
 )
