@@ -53,6 +53,7 @@ type attachment struct {
 	mu      sync.Mutex
 	stream  *attachedStream // nil: not attached
 	leaving bool
+	told    sync.WaitGroup // ends when the host has been told of it
 }
 
 func (s *service) attach(options Options) (*front, error) {
@@ -75,7 +76,11 @@ func (s *service) attach(options Options) (*front, error) {
 	}()
 	return &front{failed: failed, drain: a.leave, close: func() {
 		if stream := a.current(); stream != nil {
-			go stream.say(nil) // a host that reads no more must not keep the process from ending
+			// A host that reads no more must not keep the process from ending.
+			go func() {
+				a.told.Wait()
+				stream.say(nil)
+			}()
 			select {
 			case <-left:
 			case <-time.After(flushTime):
@@ -99,7 +104,9 @@ func (a *attachment) leave() {
 	stream := a.stream
 	a.mu.Unlock()
 	if stream != nil {
-		go stream.say(&pb.AttachRequest{Message: &pb.AttachRequest_Health{Health: &pb.AttachHealth{Serving: false}}})
+		a.told.Go(func() {
+			stream.say(&pb.AttachRequest{Message: &pb.AttachRequest_Health{Health: &pb.AttachHealth{Serving: false}}})
+		})
 	}
 }
 
@@ -291,8 +298,8 @@ func (s *attachedStream) start(request *pb.RunRequest, beside map[string]string)
 func (s *attachedStream) send(ctx context.Context, id string, out *outbox, run *attachedRun) {
 	for out.hasMore() {
 		results := out.take(run.some(ctx))
-		if len(results) == 0 {
-			continue // it was cancelled meanwhile
+		if len(results) == 0 || ctx.Err() != nil {
+			continue // it was cancelled meanwhile, and what it has to say of that is for nobody
 		}
 		run.add(-len(results))
 		s.say(&pb.AttachRequest{Message: &pb.AttachRequest_Results{Results: &pb.AttachResults{RunId: id, Results: results}}})

@@ -436,8 +436,9 @@ func TestAttachedRunSendsNoMoreThanItIsCredited(t *testing.T) {
 		t.Errorf("it ended with %v", end)
 	}
 	stop()
-	if health := (<-came).GetHealth(); health == nil || health.Serving {
-		t.Errorf("leaving, it says %v", health)
+	leaving := <-came
+	if health := leaving.GetHealth(); health == nil || health.Serving {
+		t.Errorf("leaving, it says %v", leaving)
 	}
 	if message, open := <-came; open {
 		t.Errorf("it does not close its side: %v", message)
@@ -482,8 +483,9 @@ func TestAttachedRunIsCancelledAndInterrupted(t *testing.T) {
 	other := runmeshtest.Message("hi")
 	other.RunnerId, other.Context.RunId = "plugin:a/test/none", "run-2"
 	say(t, stream, &pb.AttachResponse{Message: &pb.AttachResponse_Run{Run: other}})
-	if end := heard(t, stream).GetRunEnded(); end.GetRunId() != "run-2" || codes.Code(end.GetStatusCode()) != codes.NotFound {
-		t.Errorf("said of the other: %v", end)
+	next := heard(t, stream)
+	if end := next.GetRunEnded(); end.GetRunId() != "run-2" || codes.Code(end.GetStatusCode()) != codes.NotFound {
+		t.Errorf("said of the other: %v", next)
 	}
 	host.ends <- nil
 }
