@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 from collections.abc import AsyncIterator
 
 from runmesh.v1.host_api_pb2 import TRANSCRIPT_KIND_MESSAGE
@@ -75,12 +76,7 @@ async def _file(ctx: RunContext, name: str) -> AsyncIterator[Result]:
 async def _tool(ctx: RunContext, name: str, parameters: str) -> AsyncIterator[Result]:
     """Calls a tool with a text of JSON, as it is."""
     parameters = parameters or "{}"
-    # The context's own constructor takes a value; this is its text, digits and all.
-    yield RunResult(
-        tool_call_started=ToolCallStarted(
-            call_id=_CALL_ID, tool_name=name, parameters_json=parameters
-        )
-    )
+    yield _started(name, parameters)
     answer = await ctx.host.tools.call(name, parameters, call_id=_CALL_ID)
     text = _text(answer)
     if answer.is_error:
@@ -89,6 +85,19 @@ async def _tool(ctx: RunContext, name: str, parameters: str) -> AsyncIterator[Re
     else:
         yield ctx.tool_completed(_CALL_ID, name, preview=text)
         yield ctx.reply(text)
+
+
+def _started(name: str, parameters: str) -> RunResult:
+    """Says that a tool is called; what is no JSON is shown as it is, and the host says why."""
+    started = ToolCallStarted(call_id=_CALL_ID, tool_name=name)
+    try:
+        json.loads(parameters, parse_constant=_refuse_constant)
+    except ValueError:
+        started.preview = parameters
+    else:
+        # The context's own constructor takes a value; this is its text, digits and all.
+        started.parameters_json = parameters
+    return RunResult(tool_call_started=started)
 
 
 async def _transcript(ctx: RunContext, most: int = 0) -> str:
@@ -101,6 +110,11 @@ async def _transcript(ctx: RunContext, most: int = 0) -> str:
         if most and len(lines) == most:
             break
     return "\n".join(reversed(lines)) or "nothing yet"
+
+
+def _refuse_constant(name: str) -> None:
+    """Refuses what Python reads beyond JSON, such as NaN."""
+    raise ValueError(name)
 
 
 def _text(answer: ToolAnswer) -> str:

@@ -1,6 +1,7 @@
 package runmesh
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -32,11 +33,16 @@ func Message(message *pb.ChatMessage) *Result {
 	return &Result{Payload: &pb.RunResult_MessageCompleted{MessageCompleted: &pb.MessageCompleted{Message: message}}}
 }
 
-// ToolStarted says that a tool call has begun; the parameters are one JSON value.
-func ToolStarted(callID, tool, parametersJSON string) *Result {
-	return &Result{Payload: &pb.RunResult_ToolCallStarted{ToolCallStarted: &pb.ToolCallStarted{
-		CallId: callID, ToolName: tool, ParametersJson: &parametersJSON,
-	}}}
+// ToolStarted says that a tool call has begun; the parameters are one JSON value. Whatever else they are, as a model or
+// a person may write them, is shown as it is.
+func ToolStarted(callID, tool, parameters string) *Result {
+	started, parameters := &pb.ToolCallStarted{CallId: callID, ToolName: tool}, clean(parameters)
+	if json.Valid([]byte(parameters)) {
+		started.ParametersJson = &parameters
+	} else {
+		started.Preview = parameters
+	}
+	return &Result{Payload: &pb.RunResult_ToolCallStarted{ToolCallStarted: started}}
 }
 
 // ToolCompleted says that a tool call has ended well, with a short form of what came of it.

@@ -176,13 +176,18 @@ fn line(item: &TranscriptItem) -> String {
 async fn tool(run: &Run, call: &str) -> Result<String, Failure> {
     let (name, given) = first_word(call);
     let parameters_json = if given.is_empty() { "{}" } else { given };
-    run.send(Payload::ToolCallStarted(ToolCallStarted {
+    let mut started = ToolCallStarted {
         call_id: CALL_ID.to_owned(),
         tool_name: name.to_owned(),
-        parameters_json: Some(parameters_json.to_owned()),
         ..Default::default()
-    }))
-    .await?;
+    };
+    if serde_json::from_str::<serde::de::IgnoredAny>(parameters_json).is_ok() {
+        started.parameters_json = Some(parameters_json.to_owned());
+    } else {
+        // The host says what is wrong with it.
+        started.preview = parameters_json.to_owned();
+    }
+    run.send(Payload::ToolCallStarted(started)).await?;
     let request = CallToolRequest {
         tool_name: name.to_owned(),
         parameters_json: parameters_json.to_owned(),

@@ -44,9 +44,22 @@ export function message(whole: MessageInitShape<typeof ChatMessageSchema>): Resu
   return result({ case: "messageCompleted", value: { message: { ...whole, role: ChatRole.ASSISTANT } } });
 }
 
-/** A tool call has begun; the parameters are one JSON value. */
-export function toolStarted(callId: string, toolName: string, parametersJson: string): Result {
-  return result({ case: "toolCallStarted", value: { callId, toolName, parametersJson } });
+/**
+ * A tool call has begun; the parameters are one JSON value. Whatever else they are, as a model or a person may write them, is
+ * shown as it is.
+ */
+export function toolStarted(callId: string, toolName: string, parameters: string): Result {
+  const told = isJson(parameters) ? { parametersJson: parameters } : { preview: parameters };
+  return result({ case: "toolCallStarted", value: { callId, toolName, ...told } });
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** A tool call has ended well, with a short form of what came of it. */
