@@ -18,9 +18,13 @@ async def ask(address: str, agent: str, text: str) -> None:
     request = gateway_pb2.DispatchRequest(event=event, agent_id=agent)
     async with grpc.aio.insecure_channel(address) as channel:
         gateway = gateway_pb2_grpc.GatewayServiceStub(channel)
+        streamed = False
         async for response in gateway.Dispatch(request, metadata=key):
             for result in response.results.results:
+                streamed = streamed or result.HasField("message_delta")
                 print(result.message_delta.text, end="", flush=True)
+                whole = [part.text for part in result.message_completed.message.parts]
+                print("" if streamed else "".join(whole), end="", flush=True)
             if response.HasField("ended"):
                 status = gateway_pb2.RunStatus.Name(response.ended.status)
                 print(f"\n{response.ended.run_id} {status}")

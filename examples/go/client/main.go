@@ -31,7 +31,7 @@ func main() {
 }
 
 func ask(ctx context.Context, gateway pb.GatewayServiceClient, agent, text string) error {
-	event := &pb.EventEnvelope{Type: "message.received", ConversationId: "client", Input: &pb.EventInput{Text: &text}}
+	event := &pb.EventEnvelope{Type: "message.received", Input: &pb.EventInput{Text: &text}}
 	stream, err := gateway.Dispatch(ctx, &pb.DispatchRequest{Event: event, AgentId: agent})
 	if err != nil {
 		return err

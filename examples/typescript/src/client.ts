@@ -9,7 +9,7 @@ import { GatewayService, RunStatus } from "@runmesh/sdk/v1";
 const [address = "", agentId = "", text = ""] = process.argv.slice(2);
 const metadata = { authorization: `Bearer ${process.env["RUNMESH_API_KEY"] ?? ""}` };
 const gateway = connect(GatewayService, address, { metadata });
-const event = { type: "message.received", conversationId: "client", input: { text } };
+const event = { type: "message.received", input: { text } };
 let shown = "";
 for await (const { item } of gateway.dispatch({ event, agentId })) {
   for (const { payload } of item.case === "results" ? item.value.results : []) {

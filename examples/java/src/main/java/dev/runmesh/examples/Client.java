@@ -40,18 +40,25 @@ public final class Client {
     var input = EventInput.newBuilder().setText(text);
     var event = EventEnvelope.newBuilder().setType("message.received").setInput(input);
     var request = DispatchRequest.newBuilder().setEvent(event).setAgentId(agent).build();
-    gateway
-        .dispatch(request)
-        .forEachRemaining(
-            response -> {
-              response
-                  .getResults()
-                  .getResultsList()
-                  .forEach(result -> System.out.print(result.getMessageDelta().getText()));
-              if (response.hasEnded()) {
-                System.out.printf(
-                    "%n%s %s%n", response.getEnded().getRunId(), response.getEnded().getStatus());
-              }
-            });
+    boolean streamed = false;
+    var responses = gateway.dispatch(request);
+    while (responses.hasNext()) {
+      var response = responses.next();
+      for (var result : response.getResults().getResultsList()) {
+        streamed |= result.hasMessageDelta();
+        System.out.print(result.getMessageDelta().getText());
+        if (!streamed) {
+          result
+              .getMessageCompleted()
+              .getMessage()
+              .getPartsList()
+              .forEach(part -> System.out.print(part.getText()));
+        }
+      }
+      if (response.hasEnded()) {
+        var run = response.getEnded();
+        System.out.printf("%n%s %s%n", run.getRunId(), run.getStatus());
+      }
+    }
   }
 }
