@@ -122,7 +122,7 @@ limits:
   instance_wait_seconds: 0.3
   interrupt_grace_seconds: 0.5
   reader_buffer_bytes: 262144
-  reader_patience_seconds: 1.0
+  reader_patience_seconds: 5.0
   bookmark_seconds: 0.2
   reserved_numbers: 64
 """
