@@ -111,7 +111,7 @@ class Outside:
 async def code_of(call: Any) -> str:
     """How a call ends; nothing of the outside may be in what it answers."""
     try:
-        streams = isinstance(call, grpc.aio.UnaryStreamCall)
+        streams = isinstance(call, grpc.aio.UnaryStreamCall | grpc.aio.StreamStreamCall)
         answers = [answer async for answer in call] if streams else [await call]
     except grpc.aio.AioRpcError as error:
         return error.code().name
@@ -125,6 +125,7 @@ def opened(channel: grpc.aio.Channel, method: MethodDescriptor) -> Any:
         (False, False): channel.unary_unary,
         (False, True): channel.unary_stream,
         (True, False): channel.stream_unary,
+        (True, True): channel.stream_stream,
     }
     call = kinds[method.client_streaming, method.server_streaming](
         f"/{method.containing_service.full_name}/{method.name}",
@@ -149,7 +150,8 @@ def expected(method: MethodDescriptor, path: tuple[str, ...], text: str, templat
     if names_something and text != LINK and not method.name.startswith(MAY_BE_NONE):
         return refusals
     if path[-1] == "page_token":
-        return {"INVALID_ARGUMENT"}
+        # What the pages are of is looked up first in some calls.
+        return {"INVALID_ARGUMENT"} | ({template} & refusals)
     # Any text may be data. A conversation that is not the run's is not granted; a binding can tie.
     return refusals | {template, "OK", "PERMISSION_DENIED", "FAILED_PRECONDITION"}
 
