@@ -17,6 +17,7 @@ from host_service.limits import Limits
 from host_service.registry.frames import Frame
 from host_service.validation import Validator
 from host_service.validation.results import may_need_repair, repair_result, result_violations
+from host_service.validation.tree import walk_unknown_numbers
 
 # How many numbers of gaps are remembered, to tell a late result from a repeated one.
 _GAPS_REMEMBERED = 4096
@@ -275,12 +276,13 @@ class ResultChecker:
             for each in result_violations(result, self._validator.find_violations)
             if not each.field.startswith("state_updated.")
         ]
-        for each in violations:
-            if each.is_unknown:
+        for path, number in walk_unknown_numbers(result):
+            # A scope that is not known has a refusal of its own.
+            if not path.startswith("state_updated."):
                 self._warn(
                     "unknown_value",
-                    f"result {result.sequence}: {each.field} has {each.got}, which this host does "
-                    "not know",
+                    f"result {result.sequence}: {path} has enum number {number}, which this host "
+                    "does not know",
                 )
         broken = [str(each) for each in violations if not each.is_unknown]
         return f"result {result.sequence}: " + "; ".join(broken) if broken else None

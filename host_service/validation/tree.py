@@ -54,6 +54,16 @@ def walk_texts(message: Message) -> Iterator[tuple[str, str, str]]:
                     yield place, field.full_name, text
 
 
+def walk_unknown_numbers(message: Message) -> Iterator[tuple[str, int]]:
+    """Yields path and number of every enum in a message whose number this version does not know."""
+    for path, part in walk(message):
+        for field, value in part.ListFields():
+            if field.enum_type is not None:
+                for place, number in _entries(join(path, field.name), field, value):
+                    if number not in field.enum_type.values_by_number:
+                        yield place, number
+
+
 def join(path: str, name: str) -> str:
     """Puts a field's name behind the path of its message."""
     return f"{path}.{name}" if path else name

@@ -109,8 +109,12 @@ async def test_enum_numbers_of_results_are_passed_on_with_a_warning() -> None:
         again = await host.watch(outcome.run.run_id)
 
     assert outcome.status == "COMPLETED"
-    assert outcome.warnings[0] == "unknown_value"
-    assert "role" in outcome.run.warnings[0].message
+    told = [each.message for each in outcome.run.warnings if each.code == "unknown_value"]
+    assert [message.split(" has ")[0].split(": ")[1] for message in told] == [
+        "message_completed.message.role",
+        "log.level",
+        "action_requested.approval_hint",
+    ]
     for results in (outcome.results, again.results):
         assert results[0].message_completed.message.role == NEW_ENUM_NUMBER
         assert results[1].log.level == NEW_ENUM_NUMBER
