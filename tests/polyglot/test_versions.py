@@ -137,8 +137,10 @@ async def test_new_fields_content_and_enum_numbers_of_results_are_passed_on(
 ) -> None:
     answer = await ask(later_runner, "values")
     assert answer.ended.status == gateway_pb2.RUN_STATUS_COMPLETED
-    assert answer.warnings == ["unknown_value"]
-    assert "message.role has enum number 1000" in answer.ended.warnings[0].message
+    assert answer.warnings == ["unknown_value", "unknown_value"]
+    role, level = answer.ended.warnings
+    assert "message.role has enum number 1000" in role.message
+    assert "log.level has enum number 1000" in level.message
     said, logged, _ = answer.results
     whole = said.message_completed.message
     assert news(said.message_completed) == {1000, 1001}
