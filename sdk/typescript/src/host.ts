@@ -69,6 +69,16 @@ export class Hosts {
     };
   }
 
+  /** Whether nobody else can listen in on what is said to a host. */
+  isPrivateTo(address: string): boolean {
+    return this.tls?.hostCa !== undefined || isPrivate(address);
+  }
+
+  /** A connection to a host, with the certificates of now. */
+  dial(address: string, options: grpc.ChannelOptions = {}): grpc.Client {
+    return new grpc.Client(address, hostCredentials(address, this.tls), { ...channelOptions, ...options });
+  }
+
   close(): void {
     for (const { channel } of this.#connections.values()) channel.close();
     this.#connections.clear();
@@ -76,7 +86,7 @@ export class Hosts {
 
   #to(method: string, address: string): grpc.Client {
     if (!address) throw new HostError(method, "UNAVAILABLE", "the host has no address that this runner could reach");
-    if (!this.tls?.hostCa && !isPrivate(address)) {
+    if (!this.isPrivateTo(address)) {
       const why = "the host is on another machine, and the run's tokens would travel in the clear";
       throw new HostError(method, "UNAVAILABLE", `${why}: set RUNMESH_TLS_HOST_CA`);
     }
@@ -84,7 +94,7 @@ export class Hosts {
     const found = this.#connections.get(address);
     if (found?.stamp === stamp) return found.channel;
     found?.channel.close(); // calls under way go on
-    const channel = new grpc.Client(address, hostCredentials(address, this.tls), channelOptions);
+    const channel = this.dial(address);
     this.#connections.set(address, { stamp, channel });
     return channel;
   }

@@ -9,11 +9,13 @@
  * errors     what goes wrong, in the contract's words
  * service    answers hosts
  * standard   health and reflection
- * serve      listens, drains, ends with the host
+ * serve      listens or attaches, drains, ends with the host
+ * attach     dials a host instead of listening for one
  * tls        certificates
  * testing    runs a runner in a test, from `@runmesh/sdk/testing`
  * v1         the contract, from `@runmesh/sdk/v1`
  */
+export { type Attach } from "./attach.js";
 export { HostError, type Host } from "./host.js";
 export { definePlugin, readPlugin, type Plugin, type Runner, type Runners } from "./plugin.js";
 export * from "./results.js";

@@ -153,6 +153,14 @@ async function* serverStreaming(
   }
 }
 
+/** Opens a call that streams both ways; requests may be encoded already. */
+export function openBoth(
+  method: DescMethod,
+  { channel, metadata, deadline }: Opened,
+): grpc.ClientDuplexStream<object, Message> {
+  return channel.makeBidiStreamRequest(...transportOf(method), metadata, { deadline });
+}
+
 async function clientStreaming(
   method: DescMethod,
   requests: AsyncIterable<object>,
@@ -212,7 +220,8 @@ async function during<T>(call: grpc.Call, signal: AbortSignal | undefined, work:
 }
 
 function transportOf(method: DescMethod) {
-  const serialize = (request: object) => encoded(method.input, create(method.input, request as never));
+  const serialize = (request: object) =>
+    encoded(method.input, request instanceof Uint8Array ? request : create(method.input, request as never));
   const deserialize = (bytes: Buffer): Message => fromBinary(method.output, bytes);
   return [pathOf(method), serialize, deserialize] as const;
 }

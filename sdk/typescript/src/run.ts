@@ -1,7 +1,7 @@
 /**
  * One execution.
  *
- *   the author's generator -- one result at a time --> Outbox: numbered, encoded --> the call, or a pause until it drains
+ *   the author's generator -- one result at a time --> Outbox: numbered, encoded --> its Way, when that has room
  *
  * A run is stopped through its signal: whatever waits with it ends at once, and what the generator yields in answer is
  * still sent. One that goes on as if nothing had happened meets the signal's reason at a `yield`; one that does not come
@@ -11,12 +11,10 @@ import { setMaxListeners } from "node:events";
 
 import { create, toBinary } from "@bufbuild/protobuf";
 import { timestampNow } from "@bufbuild/protobuf/wkt";
-import type * as grpc from "@grpc/grpc-js";
 
 import type { Circumstances, Host, Hosts } from "./host.js";
 import type { RunContext } from "./gen/runmesh/v1/context_pb.js";
 import { RunResultSchema, StateScope } from "./gen/runmesh/v1/result_pb.js";
-import { RunResponseSchema } from "./gen/runmesh/v1/run_pb.js";
 import type { Runner } from "./plugin.js";
 import { Failure, type Result, completed, failed, isTerminal } from "./results.js";
 
@@ -27,7 +25,8 @@ const leftAloneMs = 2000;
 const resultBytes = 1024 * 1024;
 /** What is filled in when a result is sent has room in this. */
 const filledInBytes = 512;
-const frameBytes = 3 * 1024 * 1024;
+/** What a frame has around its results is in the rest of 3 MiB. */
+const frameBytes = 3 * 1024 * 1024 - 4096;
 const frameResults = 512;
 
 /** Why a run was stopped from outside: the reason of its signal. */
@@ -90,6 +89,14 @@ export class Run {
   }
 }
 
+/** The way that a run's results take to whoever reads them: a call, or a part of an attached stream. */
+export interface Way {
+  /** Resolves, as soon as a result may be sent, with how many may. */
+  room(): Promise<number>;
+  /** Sends encoded `RunResult`s, no more than there is room for; resolves when the connection has taken them. */
+  send(results: readonly Uint8Array[]): Promise<void>;
+}
+
 /**
  * Numbers results and sends them: the only place that does.
  *
@@ -106,7 +113,7 @@ class Outbox {
   #hasRoom: () => void = () => {};
 
   constructor(
-    private readonly call: grpc.ServerWritableStream<unknown, Uint8Array>,
+    private readonly way: Way,
     private readonly runId: string,
     private readonly left: AbortSignal,
   ) {}
@@ -120,7 +127,7 @@ class Outbox {
       mustUnderstand: result.mustUnderstand ?? false,
       metadata: result.metadata ?? {},
     });
-    const encoded = toBinary(RunResponseSchema, create(RunResponseSchema, { results: [numbered] }));
+    const encoded = toBinary(RunResultSchema, numbered);
     const inline = inlineBytes(result);
     if (inline > resultBytes || encoded.length - inline > resultBytes - filledInBytes) {
       throw new RangeError(
@@ -142,12 +149,14 @@ class Outbox {
 
   async #flush(): Promise<void> {
     await new Promise((resolve) => setImmediate(resolve));
-    while (this.#waiting.length && !this.left.aborted) {
-      // Responses one after another are one response with all their results.
-      const frame = Buffer.concat(this.#waiting);
-      [this.#waiting, this.#bytes] = [[], 0];
+    for (;;) {
+      let most = 0;
+      if (this.#waiting.length) await this.#orLeft(this.way.room().then((room) => (most = room)));
+      if (!this.#waiting.length || this.left.aborted) break;
+      const frame = this.#waiting.splice(0, most);
+      for (const { length } of frame) this.#bytes -= length;
       this.#hasRoom();
-      await this.#written(frame);
+      await this.#orLeft(this.way.send(frame));
     }
     [this.#waiting, this.#bytes, this.#flushing] = [[], 0, undefined];
     this.#hasRoom();
@@ -158,15 +167,16 @@ class Outbox {
     return new Promise((resolve) => (this.#hasRoom = resolve));
   }
 
-  /** Writes a frame; resolves when the connection has taken it, or nobody reads any more. */
-  #written(frame: Buffer): Promise<void> {
+  /** Waits for work, or until nobody reads any more. */
+  #orLeft(work: Promise<unknown>): Promise<void> {
     return new Promise((resolve) => {
       const done = () => {
         this.left.removeEventListener("abort", done);
         resolve();
       };
       this.left.addEventListener("abort", done);
-      this.call.write(frame, done);
+      if (this.left.aborted) done();
+      void work.then(done);
     });
   }
 }
@@ -193,6 +203,11 @@ export class ActiveRun {
     return this.#stopped.signal;
   }
 
+  /** Nobody reads its results any more. */
+  get isLeft(): boolean {
+    return this.#left.signal.aborted;
+  }
+
   /** Stops it; the first reason holds, but for a caller that leaves: then nobody reads what it still says. */
   stop(reason: RunStopped): void {
     if (reason === callerLeft) this.#left.abort(reason);
@@ -204,11 +219,13 @@ export class ActiveRun {
   }
 
   /** Runs the author's code to its end, and says how it ended. */
-  async execute(runner: Runner, run: Run, call: grpc.ServerWritableStream<unknown, Uint8Array>): Promise<void> {
-    const outbox = new Outbox(call, this.id, this.#left.signal);
+  async execute(runner: Runner, run: Run, way: Way): Promise<void> {
+    const outbox = new Outbox(way, this.id, this.#left.signal);
     try {
       const ending = await this.#ending(runner, run, outbox);
-      if (!outbox.over && !this.#left.signal.aborted) await outbox.send(ending);
+      if (!outbox.over && !this.isLeft) {
+        await outbox.send(ending).catch((error: unknown) => outbox.send(failed(this.#failureOf(error))));
+      }
       await outbox.flushed();
     } finally {
       clearTimeout(this.#timer);
@@ -223,7 +240,7 @@ export class ActiveRun {
       for (;;) {
         const next = await this.#orGivenUp(step, results);
         if (next.done) return this.signal.aborted ? failed(this.#reason) : completed();
-        if (!this.#left.signal.aborted) await outbox.send(next.value);
+        if (!this.isLeft) await outbox.send(next.value);
         if (outbox.over) {
           results.return?.().catch(() => {});
           return next.value;
@@ -240,7 +257,7 @@ export class ActiveRun {
   }
 
   get #mustEnd(): boolean {
-    return this.#left.signal.aborted || Date.now() - this.#stoppedAt > lastWordsMs;
+    return this.isLeft || Date.now() - this.#stoppedAt > lastWordsMs;
   }
 
   /** Waits for a step of the generator; rejects when it is left alone, which it hears should it come back. */

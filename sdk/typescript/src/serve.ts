@@ -1,4 +1,4 @@
-/** Serves a plugin: listens where it is told, drains, and ends with its host. */
+/** Serves a plugin: listens where it is told or attaches to a host, drains, and ends with its host. */
 import { rmSync } from "node:fs";
 import { connect } from "node:net";
 import { isAbsolute } from "node:path";
@@ -6,12 +6,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import * as grpc from "@grpc/grpc-js";
 
+import { type Attach, attach, attachFromEnvironment } from "./attach.js";
 import { DiscoveryService } from "./gen/runmesh/v1/discovery_pb.js";
 import { RunService } from "./gen/runmesh/v1/run_pb.js";
 import type { Plugin } from "./plugin.js";
 import { channelOptions, definitionOf } from "./rpc.js";
 import { shutDown } from "./run.js";
-import { Service } from "./service.js";
+import { type Front, Service } from "./service.js";
 import { Health, addReflection, standardServices } from "./standard.js";
 import { type Tls, checkTls, isPrivate, isUnix, serverCredentials, tlsFromEnvironment } from "./tls.js";
 
@@ -28,6 +29,8 @@ const parentLookMs = 500;
 export interface ServeOptions {
   /** `unix:/path` or `host:port`; RUNMESH_LISTEN, or any free port of loopback. */
   listen?: string;
+  /** A host to dial instead of listening for one; RUNMESH_ATTACH and its like, unless `listen` is said. */
+  attach?: Attach;
   /** Without it only loopback and unix sockets are listened on; RUNMESH_TLS_CERT and its like. */
   tls?: Tls | undefined;
   /** 0: no limit. */
@@ -38,9 +41,11 @@ export interface ServeOptions {
 
 /** A plugin that is served. */
 export interface Serving {
-  /** Where it listens. */
+  /** Where it listens, or the host that it attaches to. */
   readonly address: string;
-  /** Takes no more runs, gives those under way their grace, and stops listening. */
+  /** Rejects, with the host's words, when the host that it attaches to will not have it; never resolves. */
+  readonly refused: Promise<never>;
+  /** Takes no more runs, gives those under way their grace, and stops listening, or leaves the host. */
   close(graceMs?: number): Promise<void>;
 }
 
@@ -49,8 +54,9 @@ export async function serve(plugin: Plugin, options: ServeOptions = {}): Promise
   const isSupervised = process.env["RUNMESH_SUPERVISED"] === "1";
   try {
     const serving = await start(plugin, options);
-    console.error(`${plugin.id} listens at ${serving.address}`);
-    const why = await Promise.race([told("SIGTERM"), told("SIGINT"), ...(isSupervised ? [parentGone()] : [])]);
+    console.error(`${plugin.id} ${attachOf(options) ? "attaches to" : "listens at"} ${serving.address}`);
+    const ends = [told("SIGTERM"), told("SIGINT"), serving.refused, ...(isSupervised ? [parentGone()] : [])];
+    const why = await Promise.race(ends);
     console.error(`draining: ${why}`);
     const grace = options.graceMs ?? (isSupervised ? supervisedGraceMs : graceMs);
     await serving.close(why === hostGone ? 0 : grace);
@@ -65,13 +71,36 @@ export async function serve(plugin: Plugin, options: ServeOptions = {}): Promise
 export async function start(plugin: Plugin, options: ServeOptions = {}): Promise<Serving> {
   const tls = "tls" in options ? options.tls : tlsFromEnvironment();
   checkTls(tls);
+  const service = new Service(plugin, options.maxConcurrentRuns ?? 0, tls);
+  const to = attachOf(options);
+  const front = to ? attach(service, to) : await listenFor(service, options, tls);
+  return {
+    address: front.address,
+    refused: front.refused,
+    async close(grace = 0) {
+      const drained = service.drain();
+      front.drain();
+      await within(grace, drained);
+      service.stopAll(shutDown);
+      await within(cleanupMs, drained);
+      await within(front.flushMs, front.finish());
+      await front.close();
+      service.hosts.close();
+    },
+  };
+}
+
+function attachOf({ attach: said, listen }: ServeOptions): Attach | undefined {
+  return said ?? (listen === undefined ? attachFromEnvironment() : undefined);
+}
+
+async function listenFor(service: Service, options: ServeOptions, tls: Tls | undefined): Promise<Front> {
   const listen = options.listen ?? (process.env["RUNMESH_LISTEN"] || "127.0.0.1:0");
   if (!tls?.certificate && !isPrivate(listen)) {
     throw new Error(
       `without TLS only loopback and unix sockets are listened on, not ${listen}: set RUNMESH_TLS_CERT and _KEY`,
     );
   }
-  const service = new Service(plugin, options.maxConcurrentRuns ?? 0, tls);
   const server = new grpc.Server(channelOptions);
   const services = [DiscoveryService, RunService, ...standardServices];
   const health = new Health(services);
@@ -83,16 +112,11 @@ export async function start(plugin: Plugin, options: ServeOptions = {}): Promise
   const address = await bind(server, listen, serverCredentials(tls));
   return {
     address,
-    async close(grace = 0) {
-      const drained = service.drain();
-      health.shutDown();
-      await within(grace, drained);
-      service.stopAll(shutDown);
-      await within(cleanupMs, drained);
-      await within(flushMs, new Promise<void>((resolve) => server.tryShutdown(() => resolve())));
-      server.forceShutdown();
-      service.hosts.close();
-    },
+    refused: new Promise<never>(() => {}),
+    flushMs,
+    drain: () => health.shutDown(),
+    finish: () => new Promise<void>((resolve) => server.tryShutdown(() => resolve())),
+    close: async () => server.forceShutdown(),
   };
 }
 

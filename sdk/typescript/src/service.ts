@@ -2,12 +2,14 @@
 import { randomUUID } from "node:crypto";
 
 import { type MessageShape, create } from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { durationMs } from "@bufbuild/protobuf/wkt";
 import * as grpc from "@grpc/grpc-js";
 
 import { invalid, refusal, retryAfter } from "./errors.js";
 import {
   type HandshakeRequest,
+  type HandshakeResponse,
   HandshakeResponseSchema,
   type ListRunnersRequest,
   ListRunnersResponseSchema,
@@ -16,7 +18,7 @@ import { type InterruptRequest, InterruptResponseSchema, type RunRequest } from 
 import type { RunnerManifest } from "./gen/runmesh/v1/manifest_pb.js";
 import { Hosts } from "./host.js";
 import { type Plugin, protocolVersion } from "./plugin.js";
-import { ActiveRun, Run, type RunStopped, callerLeft, interrupted, timedOut } from "./run.js";
+import { ActiveRun, Run, type RunStopped, type Way, callerLeft, interrupted, timedOut } from "./run.js";
 import type { Tls } from "./tls.js";
 
 /** That of this SDK. */
@@ -31,6 +33,31 @@ type Unary<I, S extends Parameters<typeof create>[0]> = (
   answer: grpc.sendUnaryData<MessageShape<S>>,
 ) => void;
 
+/** How hosts reach a service. */
+export interface Front {
+  /** Where it listens, or the host that it dials. */
+  readonly address: string;
+  /** Rejects when the host that it dials will not have it. */
+  readonly refused: Promise<never>;
+  /** What the last frames and statuses get to leave. */
+  readonly flushMs: number;
+  /** Tells hosts that no more runs are taken. */
+  drain(): void;
+  /** Resolves when what was said has left. */
+  finish(): Promise<void>;
+  /** Leaves, whatever is under way. */
+  close(): Promise<void>;
+}
+
+/** What comes with a run beside its request. */
+export interface Beside {
+  /** By a metadata key: `traceparent` or `tracestate`. */
+  trace(key: string): string | undefined;
+  /** In milliseconds since 1970; Infinity: none. */
+  deadline: number;
+  way: Way;
+}
+
 /** Answers hosts for one plugin. */
 export class Service {
   readonly hosts: Hosts;
@@ -40,7 +67,7 @@ export class Service {
   #draining = false;
 
   constructor(
-    private readonly plugin: Plugin,
+    readonly plugin: Plugin,
     private readonly maxConcurrentRuns: number,
     tls: Tls | undefined,
   ) {
@@ -49,68 +76,97 @@ export class Service {
 
   readonly handshake: Unary<HandshakeRequest, typeof HandshakeResponseSchema> = ({ request }, answer) => {
     const isCommon = request.protocolVersions.includes(protocolVersion);
-    if (isCommon) this.#settings.set(request.hostId, request.settingsJson ?? "{}");
-    answer(
-      null,
-      create(HandshakeResponseSchema, {
-        protocolVersion: isCommon ? protocolVersion : "",
-        pluginId: this.plugin.id,
-        pluginVersion: this.plugin.version,
-        sdkName: "@runmesh/sdk",
-        sdkLanguage: "typescript",
-        sdkVersion: version,
-        maxConcurrentRuns: this.maxConcurrentRuns,
-        instanceId: this.#instanceId,
-      }),
-    );
+    if (isCommon) this.welcomed(request);
+    answer(null, this.introduction(isCommon ? protocolVersion : ""));
   };
 
   readonly listRunners: Unary<ListRunnersRequest, typeof ListRunnersResponseSchema> = (_, answer) => {
-    const runners = [...this.plugin.served.values()].map(({ manifest }) => manifest);
-    answer(null, create(ListRunnersResponseSchema, { runners }));
+    answer(null, create(ListRunnersResponseSchema, { runners: this.manifests }));
   };
 
   readonly run = (call: grpc.ServerWritableStream<RunRequest, Uint8Array>): void => {
-    const { request } = call;
-    const served = this.plugin.served.get(request.runnerId);
-    const refused = this.#refusalOf(request, served !== undefined);
-    if (refused || !served || !request.context) {
+    const way = {
+      room: () => Promise.resolve(Infinity),
+      send: (results: readonly Uint8Array[]) =>
+        new Promise<void>((resolve) => call.write(resultsField(new BinaryWriter(), 1, results).finish(), resolve)),
+    };
+    const trace = (key: string) => call.metadata.get(key).join(",") || undefined;
+    let active: ActiveRun;
+    try {
+      active = this.begin(call.request, { trace, deadline: Number(call.getDeadline()), way });
+    } catch (refused) {
       call.emit("error", refused);
       return;
     }
-    const active = new ActiveRun(request.context.runId, canBeInterrupted(served));
-    this.#active.add(active);
-    const deadline = deadlineOf(call);
-    const left = deadline - Date.now();
-    const timer = left < longestTimerMs ? setTimeout(() => active.stop(timedOut), left) : undefined;
     call.on("cancelled", () => active.stop(callerLeft));
-    const run = new Run(request.context, this.#settings.get(request.hostAccess?.hostId ?? "") ?? "{}", this.hosts, {
-      access: request.hostAccess,
-      trace: traceOf(call.metadata),
-      deadline,
-      signal: active.signal,
-    });
-    void active.execute(served.runner, run, call).finally(() => {
-      clearTimeout(timer);
-      this.#active.delete(active);
-      call.end();
-    });
+    void active.ended.then(() => call.end());
   };
 
   readonly interrupt: Unary<InterruptRequest, typeof InterruptResponseSchema> = ({ request }, answer) => {
-    const runs = [...this.#active].filter((run) => run.id === request.runId);
+    this.interruptRun(request.runId).then(
+      (wasActive) => answer(null, create(InterruptResponseSchema, { wasActive })),
+      (refused: grpc.ServerErrorResponse) => answer(refused),
+    );
+  };
+
+  /** What it serves. */
+  get manifests(): RunnerManifest[] {
+    return [...this.plugin.served.values()].map(({ manifest }) => manifest);
+  }
+
+  /** What a handshake is answered with. */
+  introduction(pickedVersion: string): HandshakeResponse {
+    return create(HandshakeResponseSchema, {
+      protocolVersion: pickedVersion,
+      pluginId: this.plugin.id,
+      pluginVersion: this.plugin.version,
+      sdkName: "@runmesh/sdk",
+      sdkLanguage: "typescript",
+      sdkVersion: version,
+      maxConcurrentRuns: this.maxConcurrentRuns,
+      instanceId: this.#instanceId,
+    });
+  }
+
+  /** Takes to heart what a host says of itself. */
+  welcomed({ hostId, settingsJson = "{}" }: HandshakeRequest): void {
+    this.#settings.set(hostId, settingsJson);
+  }
+
+  /** Begins a run; throws a refusal of one that cannot be. */
+  begin(request: RunRequest, beside: Beside): ActiveRun {
+    const served = this.plugin.served.get(request.runnerId);
+    const refused = this.#refusalOf(request, served !== undefined);
+    if (refused || !served || !request.context) throw refused;
+    const active = new ActiveRun(request.context.runId, canBeInterrupted(served));
+    this.#active.add(active);
+    const deadline = deadlineOf(request, beside.deadline);
+    const left = deadline - Date.now();
+    const timer = left < longestTimerMs ? setTimeout(() => active.stop(timedOut), left) : undefined;
+    const run = new Run(request.context, this.#settings.get(request.hostAccess?.hostId ?? "") ?? "{}", this.hosts, {
+      access: request.hostAccess,
+      trace: traceOf(beside),
+      deadline,
+      signal: active.signal,
+    });
+    void active.execute(served.runner, run, beside.way).finally(() => {
+      clearTimeout(timer);
+      this.#active.delete(active);
+    });
+    return active;
+  }
+
+  /** Interrupts a run; resolves, when it has stopped, with whether it was under way. Rejects with a refusal. */
+  async interruptRun(runId: string): Promise<boolean> {
+    const runs = [...this.#active].filter((run) => run.id === runId);
     const isAble = [...this.plugin.served.values()].some(canBeInterrupted) && runs.every((run) => run.canBeInterrupted);
     if (!isAble) {
-      answer(
-        refusal("NOT_IMPLEMENTED", "the runner's manifest has no capability `interrupt`", { run_id: request.runId }),
-      );
-      return;
+      throw refusal("NOT_IMPLEMENTED", "the runner's manifest has no capability `interrupt`", { run_id: runId });
     }
     for (const run of runs) run.stop(interrupted);
-    void Promise.all(runs.map((run) => run.ended)).then(() => {
-      answer(null, create(InterruptResponseSchema, { wasActive: runs.length > 0 }));
-    });
-  };
+    await Promise.all(runs.map((run) => run.ended));
+    return runs.length > 0;
+  }
 
   /** Takes no more runs; resolves when those under way have ended. */
   async drain(): Promise<void> {
@@ -146,17 +202,22 @@ function canBeInterrupted({ manifest }: { manifest: RunnerManifest }): boolean {
   return manifest.capabilities?.interrupt ?? false;
 }
 
+/** Encoded results as a field, as several messages have it. */
+export function resultsField(writer: BinaryWriter, field: number, results: readonly Uint8Array[]): BinaryWriter {
+  for (const result of results) writer.tag(field, WireType.LengthDelimited).bytes(result);
+  return writer;
+}
+
 /** When the run is out of time: its own timeout counts from now, the call's deadline is gRPC's. */
-function deadlineOf(call: grpc.ServerWritableStream<RunRequest, Uint8Array>): number {
-  const { timeout } = call.request;
-  const earliest = Math.min(timeout ? Date.now() + durationMs(timeout) : Infinity, Number(call.getDeadline()));
+function deadlineOf({ timeout }: RunRequest, ofCall: number): number {
+  const earliest = Math.min(timeout ? Date.now() + durationMs(timeout) : Infinity, ofCall);
   // What gRPC is given where a call has no deadline may be further away than a call can say.
   return earliest < Date.now() + noDeadlineMs ? earliest : Infinity;
 }
 
-function traceOf(metadata: grpc.Metadata): Record<string, string> {
+function traceOf({ trace }: Beside): Record<string, string> {
   const entries = ["traceparent", "tracestate"].flatMap((key) => {
-    const value = metadata.get(key).join(",");
+    const value = trace(key);
     return value ? [[key, value]] : [];
   });
   return Object.fromEntries(entries) as Record<string, string>;

@@ -89,6 +89,11 @@ test("a failure ends the run with its code, another error with a code for it", a
   });
   assert.equal(thrown.failure?.code, "runner.error");
   assert.equal(thrown.failure.message, "a slip of the pen");
+  const wordy = await ask(() => {
+    throw new Failure("desk.wordy", "x".repeat(1024 * 1024));
+  });
+  assert.equal(wordy.failure?.code, "runner.error");
+  assert.match(wordy.failure.message, /at most 1048576/);
 });
 
 test("half a pair of surrogates becomes U+FFFD, and the run goes on", async () => {
