@@ -77,6 +77,8 @@ def test_saved_file_is_compiled_and_answers_and_a_mistake_is_shown(
     source = plugin / "src" / "default.ts"
     with developing(host, plugin) as dev:
         dev.wait_for("acme/weather is attached, after", "runmesh chat --agent weather")
+        # By itself: what attaches others for them does not say so.
+        assert "acme/weather: acme/weather is attached to " in dev.log
         assert ask(host, "weather", "rain") == "You said: rain"
 
         edit(source, "You said: ", "Heard: ")
