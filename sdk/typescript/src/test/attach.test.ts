@@ -1,4 +1,8 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { after, test } from "node:test";
 
@@ -98,7 +102,7 @@ class Stream {
 }
 
 /** A host that answers nothing by itself. */
-async function host() {
+async function host(credentials = grpc.ServerCredentials.createInsecure()) {
   const server = new grpc.Server();
   const waiting: ((stream: Stream) => void)[] = [];
   const streams: Stream[] = [];
@@ -122,7 +126,7 @@ async function host() {
   });
   const port = await new Promise<number>((resolve, reject) => {
     const bound = (error: Error | null, port: number) => (error ? reject(error) : resolve(port));
-    server.bindAsync("127.0.0.1:0", grpc.ServerCredentials.createInsecure(), bound);
+    server.bindAsync("127.0.0.1:0", credentials, bound);
   });
   closing.push(() => server.forceShutdown());
   return {
@@ -346,6 +350,27 @@ test("a token does not go where others can listen in", async () => {
   await assert.rejects(start(plugin, { attach: { host: "127.0.0.1:1", token: "" }, tls: undefined }), /no token/);
   const serving = await start(plugin, { attach: { ...attach, host: "192.0.2.1:1", insecure: true }, tls: undefined });
   await serving.close();
+});
+
+test("a host with a certificate is attached to, and one whose certificate nobody vouches for is not", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "runmesh-sdk-"));
+  closing.push(() => rmSync(folder, { recursive: true }));
+  const [certificate, key, other] = [join(folder, "cert.pem"), join(folder, "key.pem"), join(folder, "other.pem")];
+  const request = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
+  const names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"];
+  for (const out of [other, certificate]) {
+    execFileSync("openssl", [...request, ...names, "-out", out, "-keyout", key], { stdio: "ignore" });
+  }
+  const pair = { cert_chain: readFileSync(certificate), private_key: readFileSync(key) };
+  const { address, attached } = await host(grpc.ServerCredentials.createSsl(null, [pair]));
+  const plugin = definePlugin({ author: "acme", name: "test", version: "1" }, [], {});
+  const stranger = await start(plugin, { attach: { host: address, token }, tls: { hostCa: other } });
+  const first = attached();
+  assert.equal(await Promise.race([first, sleep(500)]), undefined);
+  await stranger.close();
+  const serving = await start(plugin, { attach: { host: address, token }, tls: { hostCa: certificate } });
+  closing.push(() => serving.close());
+  assert.equal((await (await first).next()).case, "hello");
 });
 
 test("the environment says whether to attach", () => {
