@@ -64,7 +64,8 @@ func Main(files fs.FS, runners map[string]Runner) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if isSupervised() {
-		go watchParent(func() { cancel(errHostGone) })
+		// Noted before anything else: a host that goes while this begins would never be missed.
+		go watchParent(os.Getppid(), func() { cancel(errHostGone) })
 	}
 	plugin, err := NewPlugin(files, runners)
 	if err == nil {
@@ -214,8 +215,7 @@ func isPrivate(address string) bool {
 func isSupervised() bool { return os.Getenv("RUNMESH_SUPERVISED") == "1" }
 
 // watchParent calls back when the process that started this one has ended.
-func watchParent(gone func()) {
-	parent := os.Getppid()
+func watchParent(parent int, gone func()) {
 	for os.Getppid() == parent {
 		time.Sleep(500 * time.Millisecond)
 	}

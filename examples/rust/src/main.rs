@@ -21,7 +21,8 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let stop = Stop::default();
     let supervised = env::var("RUNMESH_SUPERVISED").is_ok_and(|value| value == "1");
     if supervised {
-        tokio::spawn(end_with_parent(stop.clone()));
+        // Noted before anything else: a host that goes while this begins would never be missed.
+        tokio::spawn(end_with_parent(parent_id(), stop.clone()));
     }
     end_on_signals(&stop)?;
     let address = env::var("RUNMESH_LISTEN").unwrap_or_else(|_| "127.0.0.1:0".to_owned());
@@ -49,8 +50,7 @@ fn end_on_signals(stop: &Stop) -> Result<(), Box<dyn Error + Send + Sync>> {
 }
 
 /// A plugin without its host has nobody to run for.
-async fn end_with_parent(stop: Stop) {
-    let parent = parent_id();
+async fn end_with_parent(parent: u32, stop: Stop) {
     while parent_id() == parent {
         sleep(PARENT_LOOK).await;
     }

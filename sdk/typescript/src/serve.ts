@@ -52,10 +52,12 @@ export interface Serving {
 /** Serves a plugin until the process is told to end, or its host is gone; then ends the process. */
 export async function serve(plugin: Plugin, options: ServeOptions = {}): Promise<never> {
   const isSupervised = process.env["RUNMESH_SUPERVISED"] === "1";
+  // Before anything else: a host that goes while this begins would never be missed.
+  const parent = process.ppid;
   try {
     const serving = await start(plugin, options);
     console.error(`${plugin.id} ${attachOf(options) ? "attaches to" : "listens at"} ${serving.address}`);
-    const ends = [told("SIGTERM"), told("SIGINT"), serving.refused, ...(isSupervised ? [parentGone()] : [])];
+    const ends = [told("SIGTERM"), told("SIGINT"), serving.refused, ...(isSupervised ? [parentGone(parent)] : [])];
     const why = await Promise.race(ends);
     console.error(`draining: ${why}`);
     const grace = options.graceMs ?? (isSupervised ? supervisedGraceMs : graceMs);
@@ -166,8 +168,7 @@ function told(signal: NodeJS.Signals): Promise<string> {
 }
 
 /** Resolves when the process that started this one has ended. */
-function parentGone(): Promise<string> {
-  const parent = process.ppid;
+function parentGone(parent: number): Promise<string> {
   return new Promise((resolve) => {
     const look = setInterval(() => {
       if (process.ppid === parent) return;
