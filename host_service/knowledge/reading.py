@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import host_service
 from host_service.knowledge.chunking import Passage
@@ -142,48 +143,61 @@ class DocumentReader:
     def _end_idle(self) -> None:
         self._closing = None
         while self._idle:
-            # It ends with its input, and is waited for by the loop.
             self._idle.pop().leave()
 
 
 class _Process:
     """A process that reads documents.
 
+    Started by `subprocess` in a thread, which uses vfork: an event loop of libuv forks, and what
+    gRPC does in a forked process may end it.
+
     Attributes:
         is_between: Whether it has answered all that it was asked.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        if process.stdin is None or process.stdout is None:
-            raise ValueError("a process that reads documents is spoken to by its streams")
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        questions: asyncio.StreamWriter,
+        answers: asyncio.StreamReader,
+        answering: asyncio.ReadTransport,
+    ) -> None:
         self._process = process
-        self._questions = process.stdin
-        self._answers = process.stdout
+        self._questions = questions
+        self._answers = answers
+        self._answering = answering
+        self._ending: asyncio.Future[int] | None = None
         self.is_between = True
 
     @classmethod
     async def start(cls, *, most_memory: int) -> _Process:
-        return cls(
-            await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",
-                "-m",
-                _MODULE,
-                str(most_memory),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                # A damaged file makes libraries remark on whatever they like.
-                stderr=asyncio.subprocess.DEVNULL,
-                # No secret of the host's environment comes where documents are read.
-                env=_environment(),
-                cwd="/",
-            )
+        process = await asyncio.to_thread(
+            subprocess.Popen,
+            [sys.executable, "-P", "-m", _MODULE, str(most_memory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # A damaged file makes libraries remark on whatever they like.
+            stderr=subprocess.DEVNULL,
+            # No secret of the host's environment comes where documents are read.
+            env=_environment(),
+            cwd="/",
         )
+        loop = asyncio.get_running_loop()
+        answers = asyncio.StreamReader()
+        answering, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(answers), _given(process.stdout)
+        )
+        transport, protocol = await loop.connect_write_pipe(
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), _given(process.stdin)
+        )
+        questions = asyncio.StreamWriter(transport, protocol, None, loop)
+        return cls(process, questions, answers, answering)
 
     @property
     def has_ended(self) -> bool:
         """Whether the system has ended it."""
-        return self._process.returncode is not None
+        return self._process.poll() is not None
 
     async def ask(self, task: ReadingTask, content: bytes) -> Mapping[str, Any]:
         self.is_between = False
@@ -200,16 +214,27 @@ class _Process:
         return answer
 
     def leave(self) -> None:
-        self._questions.close()
+        """Let it end, which it does with its input; it is waited for beside everything else."""
+        self._close()
+        self._ending = asyncio.get_running_loop().run_in_executor(None, self._process.wait)
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        self._process.kill()
+
+    def _close(self) -> None:
+        self._questions.close()
+        self._answering.close()
 
     async def end(self) -> None:
-        self.leave()
+        self._close()
         self.kill()
-        await self._process.wait()
+        await asyncio.to_thread(self._process.wait)
+
+
+def _given(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise ValueError("a process that reads documents is spoken to by its streams")
+    return pipe
 
 
 def _environment() -> dict[str, str]:
