@@ -49,9 +49,9 @@ format: setup ## Format the sources and mend what lint can mend itself
 	@.venv/bin/ruff format --quiet .
 
 .PHONY: stubs
-stubs: setup ## Generate proto/gen/python; LANG=go|typescript|java|rust|cpp|csharp [OUT=DIR [ONLY=PATH]]
+stubs: setup ## Generate proto/gen/python; LANG=go|typescript|java|rust|cpp|csharp [OUT=DIR] [ONLY=PATH]
 ifeq ($(origin LANG),command line)
-	@dev/language_stubs.sh $(LANG) $(OUT) $(ONLY)
+	@dev/language_stubs.sh $(LANG) $(or $(OUT),build/stubs/$(LANG)) $(ONLY)
 else
 	@dev/stubs.sh
 endif

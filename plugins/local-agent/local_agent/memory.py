@@ -10,7 +10,7 @@ A prompt, and what changes in it from one turn to the next::
     turn            the question, what was found for it, rounds of tool calls
 
 When history has grown too long, `after` makes a checkpoint of its older half: that happens once in
-many turns, and never while somebody waits for an answer.
+many turns, when the answer has been shown; the run ends after it.
 """
 
 import asyncio
